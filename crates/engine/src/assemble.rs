@@ -1,4 +1,4 @@
-//! From drives to an array: read the labels, let `strake-ondisk` decide, look at what a crash left behind.
+//! Assembly of an array from drives: reads the labels, lets `strake-ondisk` decide, and recovers from a crash.
 
 use strake_ondisk::{
     Activation, AreaLayout, AssembledMember, Bitmap, Bits, COMPAT_AFTER_CRASH, COMPAT_CLEAN_START,
@@ -37,8 +37,8 @@ pub use refusals::{too_few, waiting};
 use replay::Carried;
 pub(crate) use replay::note_start;
 
-/// An array whose members have been found and agreed upon, ready to be started. Only this can be started, so
-/// an unverified label never serves I/O.
+/// An array whose members were found and verified. Only such an array can be started, so an unverified label never
+/// serves I/O.
 pub struct Assembled {
     pub(crate) superblock: Superblock,
     pub(crate) geometry: Geometry,
@@ -47,52 +47,52 @@ pub struct Assembled {
     pub(crate) drives: Vec<Option<Drive>>,
     pub(crate) bitmaps: Bitmaps,
     pub(crate) bad: BadBlocks,
-    /// Members whose stripes had every write before a crash in the redo log, from which it was done again.
+    /// Members whose stripes had every write before a crash in the redo log. These writes were replayed.
     pub(crate) replayed: MemberSet,
-    /// How many writes were.
+    /// Number of replayed writes.
     pub(crate) writes_replayed: u64,
-    /// Pages of the bitmaps that members did not show.
+    /// Lost pages of the bitmaps.
     pub(crate) lost_pages: Vec<LostPages>,
     pub(crate) recovery: Recovery,
 }
 
-/// The outcome of one array's labels.
+/// The outcome of the assembly of one array.
 pub enum Outcome {
-    /// It can be started.
+    /// The array can be started.
     Ready(Box<Assembled>),
-    /// It could be, but members that were last seen with it are not here.
+    /// The array could be started, but members are missing that were present before.
     Waiting {
         /// The array.
         array: Uuid,
-        /// Its name.
+        /// Name of the array.
         name: Name,
-        /// Why, for a person.
+        /// The reason, for the operator.
         what: String,
-        /// What to do.
+        /// The remedy.
         remedy: Option<Box<ArrayRemedy>>,
     },
-    /// It cannot be started, or not without the operator's consent.
+    /// The array cannot be started, or not without the operator's acceptance.
     Refused {
         /// The array.
         array: Uuid,
-        /// Its name.
+        /// Name of the array.
         name: Name,
-        /// Why and what to do, for a person.
+        /// The reason and the remedy, for the operator.
         what: String,
-        /// The command, if it is one.
+        /// The remedy as a command, if any.
         remedy: Option<Box<ArrayRemedy>>,
     },
 }
 
-/// Finds arrays among `drives` and takes those that are `wanted` as far as they go; the others are not touched.
-/// `epoch` makes the identifier of a new activation. Drives without a label are ignored.
+/// Finds arrays among `drives`, and assembles the arrays that are `wanted`; other arrays are not touched. `epoch`
+/// creates the identifier of a new activation. Drives without a label are ignored.
 ///
-/// All drives are read and written side by side, and each is waited for by itself: only one that is silent for longer
-/// than its own limits ([`strake_block::patience`]) is given up, whatever the others do.
+/// All drives are read and written concurrently, with a separate wait for each drive. Only a drive that is unresponsive
+/// for longer than its own limits ([`strake_block::patience`]) is abandoned, independently of other drives.
 ///
 /// # Errors
-/// Never as a whole: a drive that is silent, or cannot be read or written, counts as not here, and is reported in the
-/// second list.
+/// There are no errors as a whole. A drive that is unresponsive, or cannot be read or written, counts as missing, and
+/// is reported in the second list.
 pub fn assemble(
     drives: &[Drive],
     policy: AssemblePolicy,
@@ -103,7 +103,7 @@ pub fn assemble(
     assemble_on(drives, policy, wanted, epoch, &mut Carried::default(), wait)
 }
 
-/// The same, when some of the log has been replayed already.
+/// Assembles arrays if parts of the log were already replayed.
 fn assemble_on(
     drives: &[Drive],
     policy: AssemblePolicy,
@@ -127,8 +127,8 @@ fn assemble_on(
                         Outcome::Refused { array, name, what, remedy }
                     }
                     Err(NotOpened::Without(blamed)) => {
-                        // These drives failed: decide again about this array as if they were absent. Those whose
-                        // labels could not be read are not waited for a second time.
+                        // These drives failed, so the assembly of this array repeats without them. Drives whose labels
+                        // could not be read are not awaited a second time.
                         let (bad, errors): (Vec<usize>, Vec<ArrayError>) =
                             blamed.into_iter().unzip();
                         let rest = (0..).zip(drives);
@@ -165,16 +165,16 @@ fn assemble_on(
     (outcomes, unreadable)
 }
 
-/// Why an array was not opened.
+/// The reason why an array was not opened.
 enum NotOpened {
-    /// It may be without these drives, of which each failed or was silent.
+    /// The array may open without these drives, which failed or were unresponsive.
     Without(Vec<(usize, ArrayError)>),
-    /// It cannot, whichever drives there are.
+    /// The array cannot be opened with any drives.
     Refused(ArrayError),
 }
 
 impl NotOpened {
-    /// `indices` are the numbers of the members' drives.
+    /// Converts a failure. `indices` are the indices of the members' drives.
     fn of(failed: Failed, indices: &[Option<usize>]) -> Self {
         match failed {
             Failed::Otherwise(error) => Self::Refused(error),
@@ -194,12 +194,13 @@ impl From<ArrayError> for NotOpened {
     }
 }
 
-/// Checks what the labels promise against geometry and bitmap, and opens a new epoch.
+/// Checks the labels against geometry and bitmaps, and opens a new epoch.
 ///
-/// Everything is read first, and may be refused with nothing written. Then, each stable before the next: the update
-/// that a crash cut short is finished (label, pages and list of bad blocks), so that no member is two behind; a
-/// label records absent members as missing, when the log is replayed without them; the log is replayed; pages;
-/// the label of the new epoch. Cut short anywhere, the next start finds one of these and begins again.
+/// Everything is read first, and may be refused before the first write. Then each step is stable before the next step
+/// starts. An update that a crash interrupted is finished (label, pages and list of bad blocks), so that no member is
+/// two generations behind. If the log is replayed without absent members, a label records them as missing. Then the log
+/// is replayed, the pages are written, and finally the label of the new epoch. After an interruption, the next start
+/// finds one of these states and starts again.
 fn open(
     mut found: strake_ondisk::Assembled,
     drives: &[Drive],
@@ -225,7 +226,7 @@ fn open(
     let blame = |failed: Failed| NotOpened::of(failed, &indices);
     let logged = found.unserved && !replay::covered(&found.superblock, &geometry).is_empty();
     if logged && replay::has_records(&found.superblock, &members, &mut fleet).map_err(blame)? {
-        // It served nevertheless: a drive has lost the label in its tail ring.
+        // The array served nevertheless, and a drive has lost the label in its tail ring.
         found.unserved = false;
     }
     superblock.clean |= found.unserved;
@@ -240,7 +241,7 @@ fn open(
     }
     bitmaps::settle(&mut bitmaps, &mut superblock, &found, &mut states, (&geometry, &regions));
     if superblock.consistency == Consistency::None {
-        // What they missed is on no list.
+        // No list contains the writes that these members missed.
         for (slot, state) in states.iter().enumerate() {
             if matches!(state, MemberState::Faulty | MemberState::Missing) {
                 bitmaps.change(Bitmap::Member(MemberIndex(slot as u8)), Bits::fill);
@@ -252,8 +253,8 @@ fn open(
     bitmaps.load(Bitmap::InDoubt, Bits::new(regions.count()));
     superblock.incompat &= !INCOMPAT_IN_DOUBT;
     let write_intent = bitmaps.write_intent();
-    // After a clean stop the bits say what is still to be initialized or resynchronized, not what was being written;
-    // the array was serving like this before, unless yet another member is missing now.
+    // After a clean shutdown, the bits mark regions that are not yet initialized or resynchronized, not writes in
+    // progress. The array already served in this state, unless another member is missing now.
     let in_sync = |record: &strake_ondisk::MemberRecord| record.state == RecordedState::InSync;
     let known = found.superblock.members.iter().map(in_sync).zip(&states);
     let as_before =
@@ -291,7 +292,7 @@ fn open(
     behind.extend(pages);
     assembled.finish_update(behind, unserved, &mut fleet).map_err(blame)?;
     if superblock.history.is_empty() {
-        // All that is known of the past of an array whose labels did not remember it.
+        // The label has no history, so the history starts with the last activation.
         let (epoch, first_generation) = (superblock.epoch, superblock.generation);
         superblock.history.push(Activation { epoch, first_generation });
     }
@@ -301,13 +302,13 @@ fn open(
     superblock.clean = false;
     let mut writes_replayed = 0;
     if let Some(log) = log {
-        // What is executed at a remote drive may land late: who starts the array next has to know.
+        // A remote drive may execute writes late, so the next start must know about remote drives.
         let newly_remote = superblock.compat & !assembled.superblock.compat & COMPAT_REMOTE != 0;
         if newly_remote || !assembled.has_every_member() {
             assembled.record_absent(&mut superblock, &mut fleet).map_err(blame)?;
         }
         if log.leaves_doubt() {
-            // Parity is not trusted there, so it may not be called good for the whole of the array.
+            // Parity of some stripes is not trusted, so the log does not cover the whole array.
             replayed = MemberSet::EMPTY;
         }
         let Assembled { drives, bitmaps, .. } = &mut assembled;
@@ -336,7 +337,7 @@ fn open(
     Ok(assembled)
 }
 
-/// How the members that were found stand, and where among the drives those are that can be used.
+/// Returns the states of the members, and the drive indices of the usable members.
 fn standing(found: &[AssembledMember]) -> (Vec<MemberState>, Vec<Option<usize>>) {
     let one = |member: &AssembledMember| match (member.state, member.drive) {
         (RecordedState::Faulty, _) => (MemberState::Faulty, None),
@@ -350,13 +351,14 @@ fn standing(found: &[AssembledMember]) -> (Vec<MemberState>, Vec<Option<usize>>)
     found.iter().map(one).unzip()
 }
 
-/// A sequence that no page or list of the array can have reached, for what no member here can show: each activation
-/// has its own generation, and writes fewer than 2^32 of them. A member that is away may have any of the others.
+/// Returns a sequence that no page or list of the array can have reached, for records that no present member has. Each
+/// activation has its own generation and writes fewer than 2^32 records. An absent member may have any smaller
+/// sequence.
 fn sequence_above_all(newest: &Superblock) -> u64 {
     newest.generation.min(SEQUENCE_MAX >> 32) << 32
 }
 
-/// Where things are on `drive`, which is that of `member`.
+/// Returns the layout of `drive`, the drive of `member`.
 fn layout_of(member: MemberIndex, drive: &Drive) -> Result<AreaLayout, Failed> {
     AreaLayout::of(drive.device.info().bytes()).ok_or_else(|| {
         let what = format!("{} is now too small to be a member", drive.path);
@@ -389,25 +391,25 @@ impl Assembled {
         }
     }
 
-    /// The array's name.
+    /// Returns the name of the array.
     #[must_use]
     pub fn name(&self) -> &Name {
         &self.superblock.name
     }
 
-    /// The array's identity.
+    /// Returns the identity of the array.
     #[must_use]
     pub fn uuid(&self) -> Uuid {
         self.superblock.array
     }
 
-    /// The label of this activation.
+    /// Returns the label of this activation.
     #[must_use]
     pub const fn label(&self) -> &Superblock {
         &self.superblock
     }
 
-    /// Regions that will be resynchronized after the start, and the bytes of the array they cover.
+    /// Returns the number of regions that will be resynchronized after the start, and their bytes in the array.
     #[must_use]
     pub fn resync_regions(&self) -> (u32, u64) {
         if self.geometry.redundancy(MemberSet::EMPTY).is_none_or(|r| r == 0) {
@@ -418,19 +420,19 @@ impl Assembled {
         (regions, (u64::from(regions) * region_blocks) << self.geometry.block_size().shift())
     }
 
-    /// What a crash had left, and what was done about it.
+    /// Returns the findings after a crash, and the recovery.
     #[must_use]
     pub const fn recovery(&self) -> Recovery {
         self.recovery
     }
 
-    /// How the members stand, by slot.
+    /// Returns the states of the members, by slot.
     #[must_use]
     pub fn states(&self) -> &[MemberState] {
         &self.states
     }
 
-    /// The drives in use, by slot.
+    /// Returns the drives in use, by slot.
     #[must_use]
     pub fn drives(&self) -> Vec<Option<Drive>> {
         self.drives.clone()
@@ -443,7 +445,7 @@ impl Assembled {
         self.bitmaps.write_intent().iter_ones().map(RegionIndex).collect()
     }
 
-    /// For every region the members being rebuilt that lack it.
+    /// Returns for every region the rebuilding members that lack the region.
     pub(crate) fn lacking(&self) -> Vec<MemberSet> {
         let mut lacking = vec![MemberSet::EMPTY; self.regions.count() as usize];
         for (slot, state) in self.states.iter().enumerate() {
@@ -462,8 +464,8 @@ impl Assembled {
             .filter_map(|(at, d)| d.as_ref().map(|d| (MemberIndex(at as u8), d)))
     }
 
-    /// Why this array must not be changed in any other way now than by being started; `None` when it is whole, and has
-    /// nothing left to do.
+    /// Returns the reason why this array may only be started, not changed otherwise; `None` if all members are in sync
+    /// and no work is pending.
     pub(crate) fn unrest(&self) -> Option<&'static str> {
         let in_sync = |state: &MemberState| *state == MemberState::InSync;
         if !self.states.iter().all(in_sync) || self.drives.iter().any(Option::is_none) {
@@ -478,13 +480,13 @@ impl Assembled {
         (!self.bad.list.is_empty()).then_some("blocks of members are bad")
     }
 
-    /// True when every member is here that the label calls live.
+    /// True if every member is present that is live according to the label.
     fn has_every_member(&self) -> bool {
         let mut rows = self.superblock.members.iter().zip(&self.drives);
         rows.all(|(row, drive)| drive.is_some() || !row.state.is_live())
     }
 
-    /// Every page and label was written to every member that is here.
+    /// Records that every page and label was written to every present member.
     pub(crate) fn every_member_has_all(&mut self) {
         let live = self.live().map(|(member, _)| member).collect();
         self.bitmaps.hold(live);

@@ -1,4 +1,4 @@
-//! The list of bad blocks between the members and the leader, and what it means for the blocks of an array.
+//! The list of bad blocks, and its meaning for the blocks of an array.
 
 use std::sync::Arc;
 
@@ -6,15 +6,15 @@ use strake_ondisk::BadList;
 use strake_raid::{Geometry, MemberState};
 use strake_units::{Lba, LbaRange};
 
-/// The list, and the sequence of its newest copy on the members (0 when there is none).
+/// The list, and the sequence of its newest copy on the members (0 without a copy).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BadBlocks {
     pub(crate) list: Arc<BadList>,
     pub(crate) sequence: u64,
 }
 
-/// The blocks of the array that are lost by `list` while members are in these states, in order: ranges that neither
-/// overlap nor touch. Copies stand in for each other, and one that is not in sync stands for nothing.
+/// Returns the blocks of the array that are lost according to `list` while members have these states: sorted ranges
+/// that are not adjacent. A block with copies is lost only if no copy in sync can show it.
 pub(crate) fn array_ranges(
     list: &BadList,
     geometry: &Geometry,
@@ -46,7 +46,7 @@ pub(crate) fn array_ranges(
     joined
 }
 
-/// What of `range`, which lies in one strip, no copy in sync can show.
+/// Returns the parts of `range`, which is in one strip, that no copy in sync can show.
 fn in_no_copy(
     list: &BadList,
     geometry: &Geometry,

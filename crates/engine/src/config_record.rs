@@ -1,4 +1,4 @@
-//! The control plane's record on the members: written and read beside a running array, through a queue of its own.
+//! The control plane's record on the members. It is read and written while the array runs, through a separate queue.
 
 use strake_ondisk::{Sequenced, config_bytes, decode_config, encode_config, newer, newest_of};
 use strake_units::Uuid;
@@ -7,14 +7,14 @@ use crate::create::Drive;
 use crate::error::ArrayError;
 use crate::member_io::{MemberIo, Wait};
 
-/// Reads of a slot begin with this much: it holds the length, and mostly all of a record.
+/// Size of the first read of a slot. It contains the length, and usually the whole record.
 const FIRST_BYTES: u64 = 4096;
 
-/// Writes `content` to every one of `drives`, members of `array`, stable. A later record counts more than an earlier
-/// one on whatever member it is found.
+/// Writes `content` to every one of `drives`, members of `array`, stable. A later record takes precedence over an
+/// earlier record on any member.
 ///
 /// # Errors
-/// When the content is too long, or a drive fails; those before it hold the record already, which does no harm.
+/// If the content is too long, or a drive fails. The drives before it already have the record, which is harmless.
 pub fn store_config(
     drives: &[Drive],
     array: Uuid,
@@ -25,18 +25,18 @@ pub fn store_config(
     drives.iter().try_for_each(|drive| store_config_as(drive, array, sequence, content, wait))
 }
 
-/// The sequence of the newest record of `array` that any of `drives` holds; 0 for none. Drives that cannot be read
-/// hold none.
+/// Returns the sequence of the newest record of `array` on `drives`; 0 without a record. Unreadable drives count as
+/// drives without a record.
 #[must_use]
 pub fn config_sequence(drives: &[Drive], array: Uuid, wait: Wait<'_>) -> u64 {
     newest(drives, array, wait).map_or(0, |record| record.sequence)
 }
 
-/// Writes `content` to one member of `array`, stable, as the record `sequence`, which is one more than the newest of
-/// all members: for callers that write to them in parallel.
+/// Writes `content` to one member of `array`, stable, as the record `sequence`, which must be one more than the newest
+/// sequence on all members. This function is for callers that write to the members in parallel.
 ///
 /// # Errors
-/// When the content is too long, or the drive fails.
+/// If the content is too long, or the drive fails.
 pub fn store_config_as(
     drive: &Drive,
     array: Uuid,
@@ -55,7 +55,7 @@ pub fn store_config_as(
     io.write(offset, &record, "writing the configuration")
 }
 
-/// The newest record of `array` that any of `drives` holds. Drives that cannot be read hold none.
+/// Returns the newest record of `array` on `drives`. Unreadable drives count as drives without a record.
 #[must_use]
 pub fn load_config(drives: &[Drive], array: Uuid, wait: Wait<'_>) -> Option<Vec<u8>> {
     newest(drives, array, wait).map(|found| found.record)

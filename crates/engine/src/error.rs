@@ -1,4 +1,4 @@
-//! What can go wrong with an array as a whole.
+//! Errors of arrays.
 
 use std::fmt;
 use strake_block::{DeviceError, IoError, IoErrorKind};
@@ -7,57 +7,57 @@ use strake_units::{ByteSize, MemberIndex, Name, Uuid};
 
 use crate::assemble::policy::AssemblePolicy;
 
-/// What kind of refusal or failure it is, to decide on.
+/// The kind of an error, for decisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ArrayErrorKind {
-    /// The request does not make sense as put: wrong number of drives, wrong strip, same drive twice...
+    /// The request is invalid: for example, a wrong number of drives, a wrong strip size, or a repeated drive.
     Usage,
-    /// A drive or member is in a state that does not allow it.
+    /// The state of a drive or member does not allow the operation.
     State,
-    /// Doing it would lose data, or data may already be lost, and the person has not accepted that.
+    /// The operation would lose data, or data may already be lost, and the operator has not accepted the loss.
     Refused,
     /// A device failed.
     Device,
     /// A device did not answer in time, or still has outstanding requests of an earlier use.
     Silent,
-    /// The array or its cores are gone.
+    /// The array or its cores were stopped.
     Gone,
 }
 
-/// What an operator can do about an error.
+/// The remedy of an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ArrayRemedy {
-    /// Or start this array without the members that are missing.
+    /// Alternatively, start this array without the missing members.
     StartWithout(Name),
-    /// Start this array, with what the policy allows.
+    /// Start this array with this policy.
     Start(Name, AssemblePolicy),
     /// Replace the member of this array by another drive.
     Replace(Name, MemberIndex),
 }
 
 impl ArrayRemedy {
-    /// Whether it needs the operator's consent to a loss.
+    /// True if the remedy requires that the operator accepts a loss.
     #[must_use]
     pub fn accepts_loss(&self) -> bool {
         matches!(self, Self::Start(_, policy) if policy.accept_loss)
     }
 }
 
-/// Why an operation on an array failed: a kind to match, and words for a person.
+/// The error of an operation on an array: a kind to match, and a text for the operator.
 #[derive(Debug)]
 pub struct ArrayError {
-    /// What to decide on.
+    /// The kind of the error.
     pub kind: ArrayErrorKind,
-    /// What failed, on what, why, and what to do, up to the command.
+    /// The text: the failed operation, the object, the reason and the remedy, without the command.
     pub what: String,
-    /// The command, which control spells.
+    /// The remedy, from which `strake-control` derives the command.
     pub remedy: Option<Box<ArrayRemedy>>,
-    /// The array of a label that this version does not understand; `None` for other errors.
+    /// The array of a label that this version does not support; `None` for other errors.
     pub array: Option<Uuid>,
 }
 
 impl ArrayError {
-    /// An error of `kind` that says `what`.
+    /// Creates an error of `kind` with the text `what`.
     pub fn new(kind: ArrayErrorKind, what: impl Into<String>) -> Self {
         Self { kind, what: what.into(), remedy: None, array: None }
     }

@@ -1,26 +1,26 @@
-//! When a background job will be through: a rate that is smooth enough to read, and young enough to be true.
+//! A forecast of the end of a background job, from a smoothed recent rate.
 
 use strake_units::Nanos;
 
-/// The rate of a job and what is left of it, from how far it was at various times.
+/// The rate of a job and its remaining time, computed from its progress at various times.
 ///
-/// The rate is an average over about the last half of the time the job has taken, at most over [`Forecast::MEMORY`]: a
-/// young job is judged by all it has done, an old one follows when clients come or go, with that delay.
+/// The rate is an average over about the last half of the job's working time, but at most over [`Forecast::MEMORY`]. A
+/// young job is judged by its whole progress. An old job follows changes of the client load with this delay.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Forecast {
-    /// When the last sample was taken, unless the job has rested since, and the bytes that were done.
+    /// Time of the last sample, unless the job has paused since. `done` contains the bytes of the last sample.
     last: Option<Nanos>,
     done: u64,
-    /// Time that the job has been seen at work.
+    /// Observed working time of the job.
     worked: Nanos,
     rate: f64,
 }
 
 impl Forecast {
-    /// The rate follows a lasting change within about so long.
+    /// Time in which the rate follows a lasting change.
     pub const MEMORY: Nanos = Nanos(60 * Nanos::SECOND.0);
 
-    /// Notes that `done_bytes` are done at `now`. Less than before means that the job began again.
+    /// Records that `done_bytes` are done at `now`. A smaller value than before means that the job restarted.
     pub fn note(&mut self, now: Nanos, done_bytes: u64) {
         if done_bytes < self.done {
             *self = Self::default();
@@ -32,7 +32,7 @@ impl Forecast {
             return;
         }
         let fresh = (done_bytes - before) as f64 / span.0 as f64 * Nanos::SECOND.0 as f64;
-        // The first span is all that is known.
+        // There is no earlier measurement.
         let first = self.worked == Nanos(0);
         self.worked = self.worked.plus(span);
         let memory = (self.worked.0 as f64 / 2.0).min(Self::MEMORY.0 as f64);
@@ -40,18 +40,18 @@ impl Forecast {
         self.rate += (fresh - self.rate) * weight;
     }
 
-    /// The job does not work: the time until the next note does not count, nor what is done in it.
+    /// Records that the job is paused. The time and the progress until the next sample do not count.
     pub fn rest(&mut self) {
         self.last = None;
     }
 
-    /// Bytes a second, 0 while unknown.
+    /// Returns the rate in bytes per second; 0 while unknown.
     #[must_use]
     pub fn rate_bytes_per_s(&self) -> u64 {
         self.rate as u64
     }
 
-    /// How long `left_bytes` will take; `None` while nothing moves.
+    /// Returns the time for `left_bytes`; `None` without progress.
     #[must_use]
     pub fn left(&self, left_bytes: u64) -> Option<Nanos> {
         let seconds = left_bytes as f64 / self.rate;
@@ -65,13 +65,13 @@ mod tests {
 
     const TOTAL: u64 = 1_000_000_000;
 
-    /// Lets a job of [`TOTAL`] bytes run at `rate` (a function of seconds), looked at twice a second, and returns what
-    /// was forecast and what came, in seconds, for every look in between `from` and `to` (parts of the job).
+    /// Runs a job of [`TOTAL`] bytes at `rate` (a function of seconds), with two samples per second. For every sample
+    /// between the fractions `from` and `to` of the job, returns the forecast and the actual remaining time in seconds.
     fn run(rate: impl Fn(f64) -> f64, from: f64, to: f64) -> Vec<(f64, f64)> {
         let mut forecast = Forecast::default();
         let (mut done, mut seconds, mut looks) = (0.0, 0.0, Vec::new());
         while done < TOTAL as f64 {
-            // Progress comes in regions.
+            // Progress is shown in whole regions.
             let shown = done as u64 / 4_000_000 * 4_000_000;
             forecast.note(Nanos((seconds * 1e9) as u64), shown);
             let part = done / TOTAL as f64;
@@ -101,13 +101,13 @@ mod tests {
         for rate in [2e6, 1e7, 5e7] {
             check(|_| rate, 0.1, 0.9, 0.2);
         }
-        // Unsteady from look to look: every other half second nothing moves.
+        // The progress is unsteady between samples.
         check(|s| if (s as u64).is_multiple_of(2) { 2e6 } else { 6e6 }, 0.1, 0.9, 0.2);
     }
 
     #[test]
     fn a_lasting_change_is_followed_within_the_memory() {
-        // A third of the rate from 100 s on, where half is done: two minutes later the forecast is right again.
+        // From 100 s on, when half is done, the rate is a third. Two minutes later, the forecast is correct again.
         check(|s| if s < 100.0 { 5e6 } else { 1.5e6 }, 0.72, 0.9, 0.2);
         check(|s| if s < 100.0 { 5e6 } else { 1.5e6 }, 0.1, 0.4, 2.5);
     }
@@ -120,7 +120,7 @@ mod tests {
         forecast.note(Nanos::SECOND, 1000);
         assert_eq!(forecast.rate_bytes_per_s(), 1000);
         assert_eq!(forecast.left(5000), Some(Nanos::SECOND.times(5)));
-        // A rest is not held against it.
+        // A pause does not reduce the rate.
         forecast.rest();
         forecast.note(Nanos::SECOND.times(100), 1000);
         forecast.note(Nanos::SECOND.times(101), 2000);

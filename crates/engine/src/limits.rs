@@ -2,55 +2,56 @@
 
 use strake_units::Nanos;
 
-/// Bands one shard works on at a time; each is one task.
+/// Maximum number of bands in progress on a shard. Each band is one task.
 pub const TASKS_MAX: usize = 256;
 
-/// Tasks kept for the leader, for maintenance and for [`RECORDERS_MAX`], which band tasks may be waiting for.
+/// Tasks that are reserved for the leader, for maintenance and for [`RECORDERS_MAX`]. Band tasks may wait for these
+/// tasks.
 pub const TASKS_RESERVED: usize = 4 + RECORDERS_MAX;
 
-/// Tasks beyond those of bands that answer small writes of which parts failed: records of such writes are in the way of
-/// others in the log.
+/// Additional tasks that complete small writes with failed parts. Such writes keep records in the log, which delay
+/// other writes.
 pub const TASKS_CONCLUDING: usize = 1;
 
-/// Lists of partial writes that a shard has on their way to the log at a time. What comes meanwhile shares the next
-/// one.
+/// Maximum number of partial-write records that a shard writes at a time. Later partial writes share the next record.
 pub const RECORDERS_MAX: usize = 4;
 
-/// Requests taken from one queue in one turn before the next queue gets its share.
+/// Maximum number of requests accepted from one queue in a turn before the next queue.
 pub const ACCEPT_PER_TURN: usize = 64;
 
-/// Small writes that a shard has under way at a time.
+/// Maximum number of small writes in progress on a shard.
 pub const SMALL_WRITES_MAX: usize = 512;
 
-/// Reads recovered without a task that a shard has under way at a time.
+/// Maximum number of degraded reads in progress on a shard.
 pub const DEGRADED_READS_MAX: usize = 64;
 
-/// Spans of host requests (and maintenance steps) one shard holds, waiting or in progress.
+/// Maximum number of spans of host requests and maintenance steps on a shard, waiting or in progress.
 pub const ITEMS_MAX: usize = 4096;
 
-/// Host requests one shard has accepted and not yet answered, over all its queues.
+/// Maximum number of accepted and unanswered host requests on a shard, over all its queues.
 pub const REQUESTS_MAX: usize = 2048;
 
-/// Spans of one write that are under way at a time: zeroing a whole array leaves room for others.
+/// Maximum number of spans of one write in progress. A request that zeroes a whole array thus leaves room for other
+/// requests.
 pub const SPANS_PER_WRITE: u32 = 512;
 
-/// Requests that are found unable to continue in one turn before the shard stops trying others.
+/// Maximum number of blocked requests in a turn before the shard stops trying further requests.
 pub const STALLS_PER_TURN: usize = 32;
 
-/// Waiting writes that one plan may merge.
+/// Maximum number of waiting writes that one plan merges.
 pub const MERGE_MAX: usize = 16;
 
-/// Waiting reads that are answered from the same survivors at a time: of a whole stripe as wide as they get.
+/// Maximum number of waiting reads that the same survivors answer, which is the width of the widest stripe.
 pub const JOIN_MAX: usize = 64;
 
-/// I/Os outstanding at one member from one shard; more wait in the shard.
+/// Maximum number of outstanding I/Os of one shard at one member. Further I/Os wait in the shard.
 pub const MEMBER_DEPTH: u32 = 256;
 
 /// Largest host I/O an array accepts; exports split larger ones.
 pub const IO_BYTES_MAX: u32 = 1 << 20;
 
-/// Recoveries that a shard remembers, 9 KiB each: enough for every place of a missing member in arrays as wide as
-/// people build them.
+/// Number of cached reconstruction matrices on a shard, 9 KiB each. This is sufficient for every position of a missing
+/// member in arrays of usual width.
 pub const RECOVERIES_MAX: usize = 32;
 
 /// Memory of one shard for old data, parity and reconstruction.
@@ -59,102 +60,101 @@ pub const SCRATCH_BYTES: usize = 48 << 20;
 /// Small scratch buffers, for the windows of small random writes.
 pub const SMALL_BYTES: usize = 4096;
 
-/// Bytes of a shard's scratch memory that are small buffers.
+/// Bytes of small buffers in the scratch memory of a shard.
 pub const SMALL_TOTAL: usize = 4 << 20;
 
-/// Columns of which a shard keeps what small writes left behind.
+/// Maximum number of columns in the parity cache of a shard.
 pub const PARITY_CACHE_MAX: usize = 128;
 
-/// Those of them in large buffers, whole bands of which are taken by a few blocks.
+/// Maximum number of columns in large buffers. Each such buffer has the size of a band, even for a few blocks.
 pub const PARITY_CACHE_LARGE_MAX: usize = 16;
 
-/// Largest strip's part that is kept: pages of databases, and what file systems write at once.
+/// Maximum bytes per strip of a cached column, which covers pages of databases and usual writes of file systems.
 pub const PARITY_CACHE_BYTES_MAX: usize = 16 << 10;
 
-/// Bands a shard rebuilds or resynchronizes at a time at most; fewer while clients would feel it.
+/// Maximum number of bands that a shard rebuilds or resynchronizes at a time. The number is smaller while maintenance
+/// slows down clients.
 pub const MAINTENANCE_WINDOW: usize = 16;
 
-/// How long a drive of this machine may take over one I/O before it counts as failed. Hosts give up after 30 s
-/// themselves (`nvme_core.io_timeout`, and SCSI disks alike), so their requests are to be answered well before that.
+/// Time limit of one I/O of a local drive before the drive counts as failed. Hosts abort requests after 30 s
+/// (`nvme_core.io_timeout`, and SCSI disks likewise), so the engine must answer well before.
 pub const IO_LIMIT_BLOCK: Nanos = Nanos(8 * Nanos::SECOND.0);
 
-/// The same for a file, whose file system may be busy with its journal or other files.
+/// Time limit of one I/O of a file, whose file system may be busy with its journal or other files.
 pub const IO_LIMIT_FILE: Nanos = Nanos(15 * Nanos::SECOND.0);
 
-/// The same for a remote drive. A path that is lost may be 12 s late to be seen as such, and what changes the drive
-/// then waits until the old association is surely over: up to 29 s in all (`MEMBER_TIME_MAX` of `strake-dev-fabrics`),
-/// and a member that is about to be back must not be put out of use. Hosts that give up after 30 s should be given
-/// more.
+/// Time limit of one I/O of a remote drive. The loss of a path may be detected 12 s late, and writes then wait until
+/// the old association has certainly ended: up to 29 s in total (`MEMBER_TIME_MAX` of `strake-dev-fabrics`). A member
+/// that is about to reconnect must not be put out of use. Hosts with a time limit of 30 s should get a larger limit.
 pub const IO_LIMIT_REMOTE: Nanos = Nanos(30 * Nanos::SECOND.0);
 
-/// The least and the most that can be asked for.
+/// Minimum of a configured time limit.
 pub const IO_LIMIT_MIN: Nanos = Nanos(6 * Nanos::SECOND.0);
-/// See [`IO_LIMIT_MIN`].
+/// Maximum of a configured time limit.
 pub const IO_LIMIT_MAX: Nanos = Nanos(300 * Nanos::SECOND.0);
 
-/// Deallocations that a shard gives a member at a time. Linux executes those of one block device or file one after
-/// another (`blkdev_fallocate` holds the lock of the inode), at 31 ms each on a slow drive, and the limit of a drive
-/// counts from when it was given the I/O: with 64 cores the last of them waits for 4 s.
+/// Maximum number of deallocations of a shard in progress at a member. Linux executes the deallocations of one block
+/// device or file one after another (`blkdev_fallocate` holds the lock of the inode), at 31 ms each on a slow drive,
+/// and the time limit starts with the submission. With 64 cores, the last deallocation waits for 4 s.
 pub const DEALLOCATE_DEPTH: u32 = 2;
 
-/// How long an I/O may take while so many members are stalled together that the array cannot do without them: the
-/// cause is then not a drive, and throwing drives out would make it worse.
+/// Time limit of an I/O while more members are stalled than the array can do without. The cause is then probably not a
+/// drive, and failing the drives would make the problem worse.
 pub const IO_TIMEOUT_COMMON: Nanos = Nanos(300 * Nanos::SECOND.0);
 
-/// How long a drive that is to become a member is waited for while it still has outstanding requests from its earlier
-/// membership.
+/// Maximum wait for a new member that still has outstanding requests from an earlier membership.
 pub const FORMER_PATIENCE: Nanos = Nanos(5 * Nanos::SECOND.0);
 
-/// How old an outstanding I/O is when its member counts as stalled.
+/// Age of an outstanding I/O from which its member counts as stalled.
 pub const STANDSTILL: Nanos = Nanos(5 * Nanos::SECOND.0);
 
-/// How long a read is waited for before it is reconstructed from the rest of its stripe, if that is possible.
+/// Maximum wait for a read before its data are reconstructed from the rest of the stripe, if possible.
 pub const READ_PATIENCE: Nanos = Nanos(2 * Nanos::SECOND.0);
 
-/// Bytes of a new member that are made zeroes with the first request; each further one is for twice as many, up to
+/// Bytes of a new member that the first request zeroes. Each further request zeroes twice as many, up to
 /// [`ZEROED_MOST`].
 pub const ZEROED_FIRST: u64 = 256 << 20;
 
-/// Bytes of the largest of these requests: a drive whose first part is unmapped and quick may be slow after it, and a
-/// request that takes longer than the limit of a drive fails the command. At 10 ms each, requests of this size cover a
+/// Bytes of the largest of these requests. A drive with a fast unmapped first part may be slow afterwards, and a
+/// request that exceeds the time limit of the drive fails the command. At 10 ms each, requests of this size cover a
 /// drive of 7.68 TB in half of [`ZEROING_LIMIT`].
 pub const ZEROED_MOST: u64 = 32 << 30;
 
-/// For how long a new member is made zeroes before it is left to the initialization behind the start.
+/// Maximum time for zeroing a new member. After this time, the initialization in the background zeroes the rest.
 pub const ZEROING_LIMIT: Nanos = Nanos(5 * Nanos::SECOND.0);
 
-/// How often a shard looks at its members' latencies.
+/// Time between two checks of the latencies of members.
 pub const LATENCY_LOOK: Nanos = Nanos(Nanos::SECOND.0);
 
-/// How often outstanding I/Os are checked against the limits above.
+/// Time between two checks of outstanding I/Os against the limits above.
 pub const TIMEOUT_CHECK: Nanos = Nanos(500 * Nanos::MILLI.0);
 
-/// A region's write-intent bit is cleared after it saw no write for one to two of these.
+/// The write-intent bit of a region is cleared after one to two of these intervals without a write.
 pub const SWEEP_EVERY: Nanos = Nanos(2 * Nanos::SECOND.0);
 
-/// The same while members are missing: a crash is then not harmless for regions that are still marked, so marks
-/// are kept as short as bitmap writes allow.
+/// The interval while members are missing. A crash may then damage regions with set bits, so bits are cleared as early
+/// as the cost of bitmap writes allows.
 pub const SWEEP_EVERY_DEGRADED: Nanos = Nanos(250 * Nanos::MILLI.0);
 
-/// How often the rebuild cursor in the labels is moved on at most, while regions are being finished.
+/// Minimum time between two records of rebuild progress.
 pub const CHECKPOINT_EVERY: Nanos = Nanos(2 * Nanos::SECOND.0);
 
-/// Events that wait to be fetched before the oldest are dropped.
+/// Maximum number of unfetched events before the oldest events are dropped.
 pub const EVENTS_MAX: usize = 1024;
 
-/// Findings of a scrub that are listed. Further ones are counted.
+/// Maximum number of listed findings of a scrub. Further findings are only counted.
 pub const SCRUB_FINDINGS_MAX: usize = 1024;
 
-/// How often a scrub tells that it has found something, at most.
+/// Minimum time between two reports of findings of a scrub.
 pub const SCRUB_TELL_EVERY: Nanos = Nanos(60 * Nanos::SECOND.0);
 
-/// Rows over which a scrub gives one verdict, in bytes: strips may be wrong in different ones.
+/// Bytes of the rows with a common verdict of a scrub. Different strips may be wrong in different rows.
 pub const SCRUB_COLUMN_BYTES: usize = 4096;
 
-/// Requests an array queue passes to its shard at a time.
+/// Maximum number of requests that an array queue passes to its shard at a time.
 pub const PORT_DEPTH_MAX: u32 = 1024;
 
-/// Messages that fit between two shards before the sender keeps them back.
+/// Maximum number of messages between two shards. The sender keeps further messages.
 pub const MAILBOX_DEPTH: usize = 1024;
 
 const _: () = assert!(TASKS_MAX <= ITEMS_MAX, "every task works on at least one item");

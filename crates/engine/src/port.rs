@@ -1,5 +1,4 @@
-//! How requests reach a shard and answers leave it: directly for users on the shard's own thread, by mailboxes for all
-//! others.
+//! The transport of requests and answers: direct for users on the thread of the shard, by mailboxes for other users.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -13,31 +12,31 @@ use strake_units::Lba;
 use crate::shard::Shard;
 use crate::shared_status::SharedStatus;
 
-/// What a user on the shard's own thread shares with it.
+/// The state that a shard shares with a user on its thread.
 pub(crate) struct Near {
-    /// What could not go straight to a member.
+    /// Requests that could not be sent directly to a member.
     pub(crate) requests: RefCell<VecDeque<Io>>,
-    /// Has room for as many answers as the user may have requests outstanding.
+    /// Answers. The capacity is the maximum number of outstanding requests of the user.
     pub(crate) replies: RefCell<CompletionBatch>,
-    /// The shard has gone; what it had is answered.
+    /// True after the shard has ended and answered its requests.
     pub(crate) gone: Cell<bool>,
 }
 
-/// A shard's side of a user's queue.
+/// The shard's side of the queue of a user.
 pub(crate) enum Port {
-    /// On this thread.
+    /// A user on this thread.
     Near(Rc<Near>),
-    /// Anywhere.
+    /// A user on any thread.
     Far {
-        /// What it asks for.
+        /// Requests of the user.
         requests: Receiver<Io>,
-        /// What it is answered.
+        /// Answers to the user.
         replies: Sender<Completion>,
     },
 }
 
 impl Port {
-    /// The next request.
+    /// Returns the next request.
     #[inline(always)]
     pub(crate) fn recv(&mut self) -> Option<Io> {
         match self {
@@ -46,7 +45,7 @@ impl Port {
         }
     }
 
-    /// True when the user has gone and nothing of it waits.
+    /// True if the user has closed the queue and no request waits.
     pub(crate) fn is_over(&self) -> bool {
         match self {
             Self::Near(near) => Rc::strong_count(near) == 1 && near.requests.borrow().is_empty(),
@@ -54,8 +53,8 @@ impl Port {
         }
     }
 
-    /// Answers reads that were sent directly, as far as there is a next one. Returns how many. Each operation is made
-    /// where it is put, as by [`send_made`](Self::send_made).
+    /// Answers direct reads as long as `next` returns one. Returns their number. Each operation is constructed in
+    /// place, as by [`send_made`](Self::send_made).
     #[inline(always)]
     pub(crate) fn send_reads(
         &mut self,
@@ -71,8 +70,8 @@ impl Port {
         count
     }
 
-    /// Answers what was sent directly. The operation is made where it is put: moving it there as a whole right after
-    /// would cost more than all the rest (decision 13).
+    /// Answers a direct request. The operation is constructed in place, because a move of the whole operation would
+    /// cost more than all other work (decision 13).
     #[inline(always)]
     pub(crate) fn send_made(
         &mut self,
@@ -86,7 +85,8 @@ impl Port {
         }
     }
 
-    /// Sends an answer. There is room for every request that may be outstanding; a user that has gone wants none.
+    /// Sends an answer. The queue has room for the answers of all outstanding requests. Answers to a closed queue are
+    /// dropped.
     pub(crate) fn send(&mut self, completion: Completion) {
         match self {
             Self::Near(near) => near.replies.borrow_mut().push(completion),
@@ -96,22 +96,22 @@ impl Port {
         }
     }
 
-    /// The shard goes away.
+    /// Closes the port when the shard ends.
     pub(crate) fn close(&self) {
         match self {
             Self::Near(near) => near.gone.set(true),
-            // Dropping the mailboxes tells.
+            // The drop of the mailboxes informs the user.
             Self::Far { .. } => {}
         }
     }
 }
 
 thread_local! {
-    /// The shards that this thread drives.
+    /// Shards that this thread drives.
     static SHARDS: RefCell<Vec<Weak<Shard>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// This thread drives `shard` from now on.
+/// Records that this thread drives `shard`.
 pub(crate) fn drives(shard: &Rc<Shard>) {
     SHARDS.with_borrow_mut(|shards| {
         shards.retain(|shard| shard.strong_count() > 0);
@@ -119,7 +119,7 @@ pub(crate) fn drives(shard: &Rc<Shard>) {
     });
 }
 
-/// The shard of number `core` of the array with this shared status, if this thread drives it.
+/// Returns shard `core` of the array with this shared status, if this thread drives it.
 pub(crate) fn shard_here(shared: &Arc<SharedStatus>, core: usize) -> Option<Rc<Shard>> {
     SHARDS.with_borrow(|shards| {
         let here = shards.iter().filter_map(Weak::upgrade);

@@ -1,8 +1,9 @@
-//! What labels record of this program, and whether a label says what this program can use.
+//! Properties of this program in labels, and the check that this program supports a label.
 //!
-//! Constants of other crates are compared with the table in `strake_ondisk::recovery` at compile time. Recovery reads
-//! them, so a program with another value must not open an array of a program with these values. A changed constant does
-//! not compile until the table has the new value, and then labels with the old one are refused by the constant's name.
+//! Constants of other crates are compared with the table in `strake_ondisk::recovery` at compile time. Recovery depends
+//! on these constants, so a program with another value must not open an array of a program with these values. After a
+//! change of a constant, the program compiles only if the table has the new value. Labels with the old value are then
+//! refused with the name of the constant.
 
 use strake_ondisk::recovery::{BAND_BYTES, FIELD_POLYNOMIAL, PARITY_FACTORS, SETTLE_MS};
 use strake_ondisk::{Features, Format, GeometryRecord, Superblock, features};
@@ -18,7 +19,7 @@ const _: () = assert!(strake_block::SETTLE_TIME_MAX.0 == SETTLE_MS as u64 * Nano
 const _: () = assert!(strake_raid::MEMBERS_MAX == strake_ondisk::MEMBERS_MAX);
 const _: () = assert!(strake_raid::REGIONS_MAX == strake_ondisk::REGIONS_MAX as u64);
 
-/// What a label records of `geometry`.
+/// Returns the record of `geometry` for a label.
 pub(crate) fn record_of(geometry: &Geometry) -> GeometryRecord {
     GeometryRecord {
         level: geometry.level().code(),
@@ -33,11 +34,11 @@ pub(crate) fn record_of(geometry: &Geometry) -> GeometryRecord {
     }
 }
 
-/// The geometry of the array that `label` describes, if this version can open it at all.
+/// Returns the geometry of the array of `label`, if this version can open the array.
 ///
 /// # Errors
-/// When the label has features or a geometry that this version does not know. The text names the field, the value in
-/// the label, and what this version has.
+/// If the label has features or a geometry that this version does not support. The text names the field, the value in
+/// the label, and the value of this version.
 pub fn understood(label: &Superblock) -> Result<Geometry, ArrayError> {
     if label.is_read_only() {
         let unknown = label.ro_compat & !features::RO_COMPAT_KNOWN;
@@ -52,10 +53,10 @@ pub fn understood(label: &Superblock) -> Result<Geometry, ArrayError> {
     geometry_of(label)
 }
 
-/// The geometry that `label` describes.
+/// Returns the geometry of the array of `label`.
 ///
 /// # Errors
-/// As [`understood`], but for features.
+/// The errors of [`understood`], except errors about features.
 pub fn geometry_of(label: &Superblock) -> Result<Geometry, ArrayError> {
     let record = &label.geometry;
     let unknown = |what: String| {
@@ -95,8 +96,8 @@ pub fn geometry_of(label: &Superblock) -> Result<Geometry, ArrayError> {
     if label.format == Format::One {
         return Ok(geometry);
     }
-    // What follows from the rest. Recovery computes it, and the records on the members are as the label says. All
-    // programs that wrote format 1 computed the same.
+    // These fields are derived from the other fields. Recovery computes the derived values, but the records on the
+    // members match the label. All programs that wrote format 1 computed the same values.
     let own = record_of(&geometry);
     let computed = [
         ("group width", record.group_width.into(), own.group_width.into()),

@@ -1,22 +1,23 @@
-//! Scrubs, as seen from outside the engine: what is wanted, how far it has come, and what was found.
+//! The interface of scrubs: mode, progress and findings.
 //!
-//! A scrub reads every strip of every stripe and asks whether parity, or the copies, agree with the data. Where they do
-//! not, redundancy may say which strip is wrong; that strip alone is ever repaired, from the others. Where it cannot
-//! say, nothing is changed, unless the operator decides that the data as it is read is to count.
+//! A scrub reads every strip of every stripe, and compares parity or copies with the data. If they do not match,
+//! redundancy may show which strip is wrong. Only such a strip is repaired, from the other strips. If the wrong strip
+//! is unknown, nothing is changed, unless the operator decides to accept the data as read.
 
 use strake_raid::Geometry;
 use strake_units::{LbaRange, MemberIndex, StripeIndex};
 
-/// What a scrub does about what it finds. Blocks that cannot be read are recovered and written back by each, as reads
-/// of clients do.
+/// The reaction of a scrub to its findings. In every mode, unreadable blocks are reconstructed and rewritten, as for
+/// reads of clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScrubMode {
-    /// Finds and tells.
+    /// The scrub only reports mismatches.
     Check,
-    /// Rewrites strips that are known to be wrong, from the others. What is uncertain is left as it is.
+    /// The scrub rewrites strips that are known to be wrong, from the other strips. If the wrong strip is unknown,
+    /// nothing is changed.
     Repair,
-    /// The same, and where it is unknown which strip is wrong, parity is made to agree with the data as it is read,
-    /// and copies with the lowest of them. If it was the data that was wrong, that is for good.
+    /// The scrub repairs as in `Repair`. If the wrong strip is unknown, it makes parity match the data as read, and
+    /// copies match the first copy. If the data were wrong, they stay wrong.
     TrustData,
 }
 
@@ -24,7 +25,7 @@ impl ScrubMode {
     /// Every mode.
     pub const ALL: [Self; 3] = [Self::Check, Self::Repair, Self::TrustData];
 
-    /// What the interface calls it.
+    /// The name in the interface.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -35,16 +36,16 @@ impl ScrubMode {
     }
 }
 
-/// Where a scrub stands.
+/// State of a scrub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScrubState {
-    /// It continues, after resync and rebuild if there are any.
+    /// The scrub is running, or waits for the end of resync and rebuild.
     Running,
-    /// It rests until it is resumed.
+    /// The scrub is paused.
     Paused,
-    /// It has seen everything.
+    /// The scrub has checked the whole array.
     Finished,
-    /// It was stopped, or the array was lost.
+    /// The scrub was stopped, or the array has failed.
     Stopped,
 }
 
@@ -52,7 +53,7 @@ impl ScrubState {
     /// Every state.
     pub const ALL: [Self; 4] = [Self::Running, Self::Paused, Self::Finished, Self::Stopped];
 
-    /// What the interface calls it.
+    /// The name in the interface.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -71,20 +72,20 @@ impl ScrubState {
     }
 }
 
-/// What is wrong.
+/// Kind of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScrubVerdict {
-    /// The member's strip holds wrong data: all others agree on what it should hold.
+    /// The data strip of the member is wrong, according to all other strips.
     DataWrong,
-    /// The member's strip holds wrong parity: all others agree on what it should hold.
+    /// The parity strip of the member is wrong, according to all other strips.
     ParityWrong,
-    /// The member's copy differs from what most copies hold.
+    /// The copy of the member differs from the majority of the copies.
     CopyWrong,
-    /// Parity does not fit the data, and nothing says which strip is wrong.
+    /// Parity does not match the data, and the wrong strip is unknown.
     ParityDiffers,
-    /// Copies differ, and no majority says which is right.
+    /// Copies differ, and no majority shows which copy is right.
     CopiesDiffer,
-    /// The member's blocks cannot be read.
+    /// Blocks of the member are unreadable.
     Unreadable,
 }
 
@@ -99,7 +100,7 @@ impl ScrubVerdict {
         Self::Unreadable,
     ];
 
-    /// What the interface calls it.
+    /// The name in the interface.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -113,27 +114,27 @@ impl ScrubVerdict {
     }
 }
 
-/// Something that a scrub found: the same verdict on adjoining rows of one member, or of one group of members.
+/// A finding of a scrub: the same verdict on adjacent rows of one member, or of one group of members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScrubFinding {
-    /// What is wrong.
+    /// The kind of the finding.
     pub verdict: ScrubVerdict,
-    /// Which member is wrong; `None` when that is unknown.
+    /// The wrong member; `None` if unknown.
     pub member: Option<MemberIndex>,
     /// The first stripe.
     pub stripe: StripeIndex,
     /// Rows, in blocks from the start of each member's data area.
     pub rows: LbaRange,
-    /// Blocks of the array that it is about: those of the wrong data, or, where parity is wrong or it is unknown what
-    /// is, everything from the first to the last block of the stripe in these rows. Where the rows reach over several
-    /// stripes, from the first block to the last.
+    /// The blocks of the array concerned. With wrong data, these are the blocks of the data. With wrong parity, or if
+    /// the wrong strip is unknown, these are all blocks from the first to the last block of the stripe in these rows.
+    /// If the rows cover several stripes, the range extends from the first block to the last block.
     pub array: LbaRange,
-    /// It was put right, and is right now when read again.
+    /// True if the strips were repaired and matched when read again.
     pub repaired: bool,
 }
 
 impl ScrubFinding {
-    /// Takes `next` in when it continues where this one ends.
+    /// Merges `next` into this finding, if it continues at the end of this finding.
     fn join(&mut self, next: &Self, geometry: &Geometry) -> bool {
         let same = self.verdict == next.verdict
             && self.member == next.member
@@ -156,44 +157,44 @@ fn hull(a: LbaRange, b: LbaRange) -> LbaRange {
     LbaRange::new(start, end.0 - start.0)
 }
 
-/// What a scrub has seen, in bytes. Of findings, bytes of the members concerned; of one, where it is unknown which.
+/// Results of a scrub in bytes. Findings count the bytes of the members concerned. If the wrong strip is unknown, the
+/// bytes of one member are counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScrubCounts {
     /// Data of the array that was compared with its parity or copies.
     pub checked: u64,
-    /// Data of the array that could not be compared with anything: no redundancy is left there, or it is not known
-    /// yet whether parity fits.
+    /// Data of the array that could not be compared, because no redundancy is left there or parity is not yet trusted.
     pub unchecked: u64,
-    /// Strips that are known to be wrong.
+    /// Bytes of strips that are known to be wrong.
     pub wrong: u64,
-    /// Rows in which something is wrong, and it is unknown what.
+    /// Bytes of rows with a mismatch whose wrong strip is unknown.
     pub unsure: u64,
-    /// Blocks that could not be read.
+    /// Bytes of unreadable blocks.
     pub unreadable: u64,
-    /// What was put right of all that.
+    /// Bytes of these findings that were repaired.
     pub repaired: u64,
 }
 
 impl ScrubCounts {
-    /// Bytes of the array that it has been over.
+    /// Bytes of the array that the scrub has processed.
     #[must_use]
     pub const fn done(&self) -> u64 {
         self.checked + self.unchecked
     }
 
-    /// What was found, put right or not.
+    /// Bytes of all findings, repaired or not.
     #[must_use]
     pub const fn found(&self) -> u64 {
         self.wrong + self.unsure + self.unreadable
     }
 
-    /// What is still not as it should be.
+    /// Bytes of findings that were not repaired.
     #[must_use]
     pub const fn left(&self) -> u64 {
         self.found().saturating_sub(self.repaired)
     }
 
-    /// Counts what was found in rows of blocks of `1 << shift` bytes.
+    /// Counts a finding in rows of blocks of `1 << shift` bytes.
     pub(crate) fn note(&mut self, finding: &ScrubFinding, shift: u32) {
         let bytes = finding.rows.blocks << shift;
         match finding.verdict {
@@ -218,22 +219,22 @@ impl ScrubCounts {
     }
 }
 
-/// A scrub: the one under way, or the last one.
+/// The status of the scrub in progress, or of the last scrub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScrubStatus {
-    /// Counts scrubs since the array was started, from 1; one that continues from before gets a new number.
+    /// Number of the scrub since the array was started, from 1. A continued scrub gets a new number.
     pub number: u64,
-    /// What it does.
+    /// The mode of the scrub.
     pub mode: ScrubMode,
-    /// Where it stands.
+    /// The state of the scrub.
     pub state: ScrubState,
-    /// What it has seen.
+    /// The results of the scrub.
     pub counts: ScrubCounts,
-    /// Findings that are not listed, because there was no room.
+    /// Number of findings that are not listed, because the list is full.
     pub unlisted: u64,
 }
 
-/// What shards are to do.
+/// The order to shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ScrubOrder {
     pub(crate) number: u64,

@@ -1,42 +1,42 @@
-//! When an array may be started after a daemon that did not end in order.
+//! The time from which an array may be started after an unclean end of a daemon.
 //!
 //! A remote device may execute a request after the end of the process that sent it, until its association has ended and
-//! it has noticed that ([`BlockDevice::settle_time`]). A start that reads before that and writes afterwards
-//! resynchronizes from old contents; a write that was acknowledged since may be undone. So nothing is read and nothing
-//! written for a start before [`wait_until`]. Devices of this machine need no wait: requests in flight keep the claim
-//! on them, and no other process opens them before.
+//! the device has noticed this ([`BlockDevice::settle_time`]). A start that reads before this time and writes
+//! afterwards would resynchronize from old contents, and a write that was acknowledged since might be undone. Therefore
+//! a start reads and writes nothing before [`wait_until`]. Local devices need no wait: requests in progress keep the
+//! claim on the device, and no other process can open it before they complete.
 
 use strake_block::{BlockDevice, SETTLE_TIME_MAX};
 use strake_ondisk::{COMPAT_REMOTE, Superblock};
 use strake_units::{Nanos, Uuid};
 
-/// A drive that an array is to be started from.
+/// A drive for the start of an array.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate<'a> {
-    /// Its label.
+    /// Label of the drive.
     pub label: &'a Superblock,
-    /// Its [`settle_time`](BlockDevice::settle_time).
+    /// [`settle_time`](BlockDevice::settle_time) of the drive.
     pub settle_time: Nanos,
-    /// When requests of a known earlier user of it are over, on the monotonic clock; `None` when none is known.
+    /// Time at which requests of a known earlier user have ended, on the monotonic clock; `None` without a known user.
     pub settled_at: Option<Nanos>,
 }
 
-/// How much is known of the activation that the newest label names.
+/// Knowledge about the activation that the newest label names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LastUse {
-    /// This process opened it: its devices know of every request themselves.
+    /// This process opened the activation, and its devices track every request.
     Ours,
-    /// An earlier process opened it whose associations are recorded: [`Candidate::settled_at`] says all there is.
+    /// An earlier process with recorded associations opened the activation. [`Candidate::settled_at`] is complete.
     Recorded,
-    /// Another process or machine opened it, which was first seen at this time, when it may have been at work.
+    /// Another process or host opened the activation. It may have been active when the activation was first seen.
     Unknown {
-        /// The time, on the monotonic clock.
+        /// The time of the first sight, on the monotonic clock.
         first_seen: Nanos,
     },
 }
 
-/// When an array may be started from these drives, on the monotonic clock; `None` when at once. `last_use` answers for
-/// the epoch of the newest label.
+/// Returns the time from which an array may be started from these drives, on the monotonic clock; `None` if
+/// immediately. `last_use` describes the epoch of the newest label.
 pub fn wait_until(
     drives: &[Candidate<'_>],
     last_use: impl FnOnce(Uuid) -> LastUse,
@@ -46,7 +46,7 @@ pub fn wait_until(
     let remote = newest.compat & COMPAT_REMOTE != 0
         || drives.iter().any(|drive| drive.settle_time > Nanos(0));
     if !remote || newest.clean {
-        // After an orderly stop nothing of the array is under way; other use of its drives is in the records.
+        // After a clean shutdown, no request of the array is in progress. The records contain other uses of its drives.
         return recorded;
     }
     match last_use(newest.epoch) {
@@ -55,7 +55,7 @@ pub fn wait_until(
     }
 }
 
-/// The mark of a label whose array uses these devices: [`COMPAT_REMOTE`] when one of them is remote.
+/// Returns the bits of a label whose array uses these devices: [`COMPAT_REMOTE`] if one of them is remote.
 pub(crate) fn mark<'a>(devices: impl IntoIterator<Item = &'a dyn BlockDevice>) -> u64 {
     let remote = devices.into_iter().any(|device| device.settle_time() > Nanos(0));
     if remote { COMPAT_REMOTE } else { 0 }

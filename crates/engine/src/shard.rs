@@ -1,8 +1,9 @@
-//! One core's part of an array: the bands it owns, the requests that came in on it, its queues to the members.
+//! The part of an array on one core: the bands that it owns, the requests that it accepted, and its queues to the
+//! members.
 //!
-//! A shard is driven by turns: take in what has arrived, hand out spans, run tasks, ring doorbells, send what
-//! has to go to other shards. Time comes in as an argument and there is no randomness, so a simulator can
-//! drive any number of shards on one thread and replay them exactly.
+//! A shard is driven by turns. A turn accepts new messages and requests, hands out spans, runs tasks, rings doorbells,
+//! and sends messages to other shards. Time is an argument and there is no randomness, so a simulator can drive any
+//! number of shards on one thread and replay them exactly.
 
 mod address;
 mod agreed;
@@ -82,14 +83,14 @@ use self::workers::Workers;
 use crate::message::{Change, FailReason, Fill, Origin, Peer, Span, SpanDone, ToLeader, View};
 use crate::shared_status::{CoreCounters, SharedStatus};
 
-/// What a task slot is used for.
+/// A job of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Job {
     /// Work on the band of this entry of the band table.
     Band(u32),
-    /// Answer a small write of which parts failed.
+    /// Answer a small write with failed parts.
     Conclude { write: u32 },
-    /// Put small writes on record as partial writes.
+    /// Record small writes as partial writes.
     Record,
     /// Flush every member for this request.
     Flush { request: u32 },
@@ -107,7 +108,7 @@ pub(crate) struct Shard {
     geometry: Geometry,
     regions: Regions,
     code: Option<strake_parity::Code>,
-    /// The recoveries of that code that this shard was last in need of.
+    /// The reconstruction matrices of this code that the shard used last.
     recoveries: Option<RefCell<strake_parity::Recoveries>>,
     merge: bool,
     steer: bool,
@@ -118,24 +119,24 @@ pub(crate) struct Shard {
     scheduler: Scheduler,
     workers: RefCell<Workers>,
     members: RefCell<Members>,
-    /// What may be sent to members directly until the next turn.
+    /// The members to which I/Os may be sent directly until the next turn.
     sets: Cell<Sets>,
     /// Members that reads of this shard avoid.
     sits: RefCell<SitOuts>,
     bands: RefCell<Bands>,
     smalls: RefCell<Smalls>,
-    /// Small writes that are to be on record as partial writes before they write.
+    /// Small writes that must be recorded as partial writes before they write.
     partial_writes: RefCell<PartialWrites>,
-    /// Tasks that put them there.
+    /// Number of tasks that record partial writes.
     recorders: Cell<usize>,
-    /// What small writes left behind.
+    /// Data and parities that small writes left in memory.
     parity_cache: RefCell<ParityCache>,
     degraded_reads: RefCell<DegradedReads>,
     requests: RefCell<Requests>,
     region_table: RefCell<RegionTable>,
     redo: RefCell<Redo>,
-    /// Members whose stripes had every write of the last activation in its redo log: parity is trusted
-    /// there.
+    /// Members whose stripes had every write of the last activation in its redo log. Parity of these stripes is
+    /// trusted.
     replayed: MemberSet,
     rebuild: RefCell<RebuildTable>,
     scrub: RefCell<ScrubTable>,
@@ -146,30 +147,30 @@ pub(crate) struct Shard {
     bad: RefCell<BadTable>,
     /// Tasks waiting for a member to be out of use everywhere.
     views_waiting: RefCell<WaitQueue>,
-    /// Copies of this array may disagree somewhere until the first resync is through.
+    /// True until the first resync has finished, because copies of this array may differ.
     copies_may_differ: Cell<bool>,
-    /// Where they agree although their region is not trusted yet.
+    /// Strips whose copies are consistent although their region is not trusted yet.
     agreed: RefCell<AgreedStrips>,
-    /// Spans sent to each other shard and not answered.
+    /// Number of unanswered spans sent to each other shard.
     remote_spans: RefCell<Vec<usize>>,
-    /// I/O places kept for band tasks.
+    /// Number of I/Os reserved for band tasks.
     task_ios: usize,
     maintaining: Cell<bool>,
-    /// There was something to maintain in the array when a cycle of the pace began.
+    /// True if the array had maintenance work at the start of the present cycle of the pacer.
     maintained: Cell<bool>,
-    /// What the shared status says about requests here: there are some.
+    /// The published state of clients: true if requests are in progress.
     clients_shown: Cell<bool>,
     stopping: Cell<bool>,
-    /// Jobs of the leader, of maintenance and of recorders: band tasks may wait for them, so they never wait for band
-    /// tasks that have not begun.
+    /// Jobs of the leader, of maintenance and of recorders. Band tasks may wait for these jobs, so the jobs never wait
+    /// for band tasks that have not started.
     urgent: RefCell<VecDeque<Job>>,
-    /// Small writes of which parts failed.
+    /// Small writes with failed parts.
     concluding: RefCell<VecDeque<u32>>,
     /// Flushes to start; bands come from the band table instead.
     jobs: RefCell<VecDeque<Job>>,
-    /// Parts of clean reads that failed and go to their owners instead.
+    /// Parts of failed normal reads, which are sent to the owners of their bands.
     retries: RefCell<VecDeque<Span>>,
-    /// Messages to each shard (also to ourselves), sent at the end of the turn.
+    /// Messages to each shard, including this shard, which are sent at the end of the turn.
     outbox: RefCell<Vec<VecDeque<Peer>>>,
     leader: Option<RefCell<Leader>>,
     shared: Arc<SharedStatus>,
@@ -195,11 +196,11 @@ impl Shard {
         self.regions.owner(self.regions.region_of(band.stripe), self.cores).0
     }
 
-    /// What may be sent to members directly now.
+    /// Returns the members to which I/Os may be sent directly now.
     fn sets(&self) -> Sets {
         let members = self.members.borrow();
         let redo = self.redo.borrow();
-        // Of a block that is torn no word tells the age.
+        // The words of a torn block do not show whether the block is old or new.
         let words = redo.intends() && members.writes_whole_blocks();
         let facts = MemberFacts {
             sitting_out: self.sits.borrow().members(),
@@ -211,7 +212,7 @@ impl Shard {
         Sets::of(&self.geometry, &facts)
     }
 
-    /// What of `sets` holds for a request to `spot`, as far as this shard knows: of the stripes of others only that.
+    /// Restricts `sets` to a request to `spot`, as far as this shard knows the state of the stripe.
     fn sets_at(&self, sets: Sets, spot: &Spot) -> Sets {
         let region = self.regions.region_of(spot.place.stripe);
         let ours = self.regions.owner(region, self.cores).0 == self.core;
@@ -222,12 +223,12 @@ impl Shard {
         self.without_bad(sets, spot).lacking(sets.rebuilding().iter().filter(lacks).collect())
     }
 
-    /// True when nothing new is to be begun.
+    /// True if no new work may start.
     fn stopping(&self) -> bool {
         self.stopping.get() || self.shared.is_lost()
     }
 
-    /// Changes from read to read, so that copies share the load.
+    /// Returns a value that changes with each read, so that copies share the load.
     fn copy_hint(&self) -> u8 {
         self.hint.set(self.hint.get().wrapping_add(1));
         self.hint.get()
@@ -237,9 +238,9 @@ impl Shard {
         self.post(0, Peer::Lead(ToLeader::Intend { from: self.core, region }));
     }
 
-    /// Tells the leader that a member may no longer be used. The report is ahead of this shard's [`ToLeader::Applied`],
-    /// and before that has come from every shard, no member is shown as out and no drive is accepted for its place: the
-    /// leader never takes the report for one about the next drive.
+    /// Reports a member that may no longer be used to the leader. The report precedes this shard's
+    /// [`ToLeader::Applied`]. Before every shard has sent this message, no member is published as out and no drive is
+    /// accepted for its slot. Therefore the leader never attributes the report to the next drive.
     fn report(&self, member: MemberIndex, cause: IoErrorKind) {
         let members = self.members.borrow();
         if members.view(member) != View::Absent && !members.paired.is_retired(member) {
@@ -252,8 +253,8 @@ impl Shard {
         }
     }
 
-    /// Reports a failed I/O, unless the device it was sent to has been put out of use since: it says nothing about
-    /// the one that may be there now.
+    /// Reports a failed I/O, unless its device has been put out of use since. The failure would not concern the present
+    /// device.
     fn blame(&self, member: MemberIndex, failure: Failure) {
         if !failure.former {
             if member.at() < self.geometry.members() {
@@ -263,7 +264,7 @@ impl Shard {
         }
     }
 
-    /// Sorts one failure as `execute` does.
+    /// Classifies one failure as `execute` does.
     fn classify(&self, stripe: StripeIndex, position: u8, failure: Failure) -> Failed {
         let mut failed = Failed::default();
         self.note_failure(&mut failed, stripe, position, failure);
@@ -293,14 +294,14 @@ impl Shard {
         }
     }
 
-    /// True when a zeroing or deallocating write has nothing to do: the region was never written, or only a
-    /// part of a band would be deallocated, or the members' deallocation promises nothing.
+    /// True if a zeroing or deallocating write has no work: the region was never written, only a part of a band would
+    /// be deallocated, or deallocation on the members does not guarantee zeroes.
     fn may_skip(&self, band: Band, batch: &WriteBatch) -> bool {
         if batch.items.iter().any(|item| matches!(item.fill, Fill::Data(_))) {
             return false;
         }
         if !self.bad_positions(band, strake_raid::hull(&batch.segments)).is_empty() {
-            // They are good when that is done; but a part of a band that is deallocated is left alone as before.
+            // The write repairs bad blocks. A partial band that is deallocated stays unchanged, as without bad blocks.
             return matches!(batch.items[0].fill, Fill::Deallocate) && !self.covers(batch);
         }
         let region = self.regions.region_of(band.stripe);
@@ -311,8 +312,8 @@ impl Shard {
         deallocates && !(self.covers(batch) && self.members.borrow().deallocate_zeroes())
     }
 
-    /// Waits until the members at `positions` are out of use on every shard, or have been since the moment `since`, so
-    /// that no read returns their stale blocks; fails when the array cannot go on without them.
+    /// Waits until the members at `positions` are out of use on every shard, or were at some time after `since`, so
+    /// that no read returns their stale blocks. Fails if the array cannot continue without the members.
     async fn await_out_of_use(
         &self,
         stripe: StripeIndex,
@@ -325,8 +326,8 @@ impl Shard {
         Ok(())
     }
 
-    /// The positions of `positions` whose member got another device after `since` without going out of use: the
-    /// replacement, which has all blocks except those that were not written to the member.
+    /// Returns the positions whose member was swapped with its replacement after `since` without going out of use. The
+    /// replacement has all blocks except blocks that were not written to the member.
     fn handed_over(&self, stripe: StripeIndex, positions: PositionSet, since: u64) -> PositionSet {
         let members = self.members.borrow();
         let handed = |position: &u8| {
@@ -335,7 +336,7 @@ impl Shard {
         positions.iter().filter(handed).collect()
     }
 
-    /// Waits until `member` is out of use on every shard, or has been since the moment `since` and was replaced.
+    /// Waits until `member` is out of use on every shard, or was out of use after `since` and then replaced.
     async fn await_member_out(&self, member: MemberIndex, since: u64) -> Result<(), IoError> {
         poll_fn(|_| {
             if self.members.borrow().was_out_of_use(member, since) || self.shared.is_lost() {
@@ -352,7 +353,7 @@ impl Shard {
         self.maintaining.set(false);
     }
 
-    /// Starts resync, rebuild and scrub if there is any to do.
+    /// Starts resync, rebuild and scrub if there is work.
     fn start_maintenance(&self) {
         let urgent = self.redundancy_wanted();
         if !(urgent || self.scrub.borrow().is_wanted()) || self.stopping() {
@@ -361,24 +362,24 @@ impl Shard {
         if !self.maintaining.replace(true) {
             self.urgent.borrow_mut().push_back(Job::Maintain);
         } else if urgent {
-            // The scrub makes way.
+            // The scrub yields to more urgent work.
             self.window.borrow_mut().look_again();
         }
     }
 
-    /// True when there is something to resynchronize or rebuild.
+    /// True if a resync or rebuild has work.
     fn redundancy_wanted(&self) -> bool {
         !self.untrusted.borrow().is_empty() || self.next_to_rebuild().is_some()
     }
 
-    /// Begins no maintenance and accepts no requests from now on.
+    /// Stops the start of maintenance and the acceptance of requests.
     fn quiesce(&self) {
         self.stopping.set(true);
         self.window.borrow_mut().look_again();
         self.requests.borrow_mut().refuse(IoErrorKind::Aborted);
     }
 
-    /// True when nothing is waiting or in flight.
+    /// True if no work is waiting or in progress.
     fn is_quiet(&self) -> bool {
         self.bands.borrow().is_idle()
             && self.no_small_writes()
@@ -389,7 +390,7 @@ impl Shard {
             && self.urgent.borrow().is_empty()
     }
 
-    /// Shows how many requests came in.
+    /// Publishes the number of accepted requests.
     fn publish_counts(&self) {
         let counts = self.requests.borrow().counts;
         let counters = self.counters();

@@ -1,8 +1,9 @@
-//! Destroying an array in a way that can be undone until its drives are used for something else.
+//! Destruction of an array, which can be undone until its drives are used otherwise.
 //!
-//! A destroyed array's labels stay readable. To undo it, the members that were live get the label they had before,
-//! under a generation above the destroyed one, so that it wins wherever a destroyed label appears later. A member that
-//! was out keeps its own older label, and only loses the destroyed one: what it is to the array must not change.
+//! The labels of a destroyed array stay readable. An undelete writes the former label to the members that were live,
+//! with a generation above the destroyed one, so that it takes precedence over destroyed labels that appear later. A
+//! member that was out keeps its own older label, and only loses the destroyed label, because its state in the array
+//! must not change.
 
 use strake_ondisk::{Copy, Foreign, Superblock};
 use strake_units::{MemberIndex, MemberSet, Name};
@@ -12,11 +13,11 @@ use crate::error::ArrayError;
 use crate::member_io::{MemberIo, Wait};
 use crate::recorded::geometry_of;
 
-/// Marks the labels of a stopped array as destroyed. They stay readable, so that it can be undone until the drives
-/// are used for something else: see [`unmark_destroyed`].
+/// Marks the labels of a stopped array as destroyed. The labels stay readable, so that [`unmark_destroyed`] can undo
+/// this until the drives are used otherwise.
 ///
 /// # Errors
-/// When a drive fails; those before it are marked already.
+/// If a drive fails. The drives before it are already marked.
 pub fn mark_destroyed(drives: &[Drive], wait: Wait<'_>) -> Result<(), ArrayError> {
     let mut labels = Vec::new();
     for drive in drives {
@@ -33,8 +34,8 @@ pub fn mark_destroyed(drives: &[Drive], wait: Wait<'_>) -> Result<(), ArrayError
     Ok(())
 }
 
-/// The newest label as the live member with the label `own` holds it, or should, had its last update not been cut
-/// short; `None` for a member that was out, or left behind.
+/// Returns the newest label as the live member with the label `own` has it, or would have it if the last update had not
+/// been interrupted. Returns `None` for a member that was out or not updated.
 fn as_held_by(newest: &Superblock, own: &Superblock) -> Option<Superblock> {
     let current = own.array == newest.array && own.generation + 1 >= newest.generation;
     let same = newest.members.get(own.slot.at()).is_some_and(|row| row.uuid == own.member);
@@ -45,12 +46,12 @@ fn as_held_by(newest: &Superblock, own: &Superblock) -> Option<Superblock> {
     })
 }
 
-/// Undoes [`mark_destroyed`] on `drives`, which hold labels of one destroyed array. Returns its name. The array is
-/// not started; members that are not among the drives are missing then.
+/// Undoes [`mark_destroyed`] on `drives`, which have labels of one destroyed array. Returns the name of the array. The
+/// array is not started. Members that are not among the drives are then missing.
 ///
 /// # Errors
-/// Before anything is written: when the array is not destroyed, a drive has been used for something else since, or
-/// the members left are too few to hold its data. Later when a drive fails: it can be asked again.
+/// Before the first write: if the array is not destroyed, a drive has been used otherwise since, or the remaining
+/// members are too few. After a write: if a drive fails. The operation can then be repeated.
 pub fn unmark_destroyed(drives: &[Drive], wait: Wait<'_>) -> Result<Name, ArrayError> {
     let Plan { destroyed, found, newest } = plan(drives, wait)?;
     for (drive, labels) in drives.iter().zip(&found) {
@@ -68,21 +69,21 @@ pub fn unmark_destroyed(drives: &[Drive], wait: Wait<'_>) -> Result<Name, ArrayE
     Ok(newest.name)
 }
 
-/// Whether [`unmark_destroyed`] would bring the array back. Writes nothing.
+/// Checks that [`unmark_destroyed`] would succeed. Writes nothing.
 ///
 /// # Errors
-/// Those of [`unmark_destroyed`] that it gives before anything is written.
+/// The errors of [`unmark_destroyed`] before its first write.
 pub fn check_destroyed(drives: &[Drive], wait: Wait<'_>) -> Result<Name, ArrayError> {
     plan(drives, wait).map(|plan| plan.newest.name)
 }
 
-/// What bringing an array back needs to know.
+/// The plan of an undelete.
 struct Plan {
-    /// The generation under which it was destroyed.
+    /// The generation of the destroyed label.
     destroyed: u64,
-    /// What each drive holds.
+    /// The labels of each drive.
     found: Vec<Destroyed>,
-    /// The newest label from before it was destroyed.
+    /// The newest label from before the destruction.
     newest: Superblock,
 }
 
@@ -106,18 +107,18 @@ fn plan(drives: &[Drive], wait: Wait<'_>) -> Result<Plan, ArrayError> {
     Ok(Plan { destroyed, found, newest })
 }
 
-/// What a drive of a destroyed array holds.
+/// The labels of a drive of a destroyed array.
 struct Destroyed {
-    /// The newest label before it was destroyed.
+    /// The newest label from before the destruction.
     before: Superblock,
-    /// The generation of the newest label of all.
+    /// The generation of the newest label.
     generation: u64,
-    /// That one says that the array was destroyed.
+    /// True if the newest label is marked as destroyed.
     is_destroyed: bool,
 }
 
 impl Destroyed {
-    /// What the drive with these labels holds of an array that was destroyed with labels up to generation `destroyed`.
+    /// Evaluates the labels of a drive of an array that was destroyed with labels up to generation `destroyed`.
     fn of(drive: &Drive, labels: &[Superblock], destroyed: u64) -> Result<Self, ArrayError> {
         let newest = labels.iter().max_by_key(|label| label.generation);
         let living = || labels.iter().filter(|label| !label.destroyed);
@@ -132,7 +133,8 @@ impl Destroyed {
                 }
             )));
         };
-        // An earlier attempt to bring it back may have been cut short: drives it reached go on from the others' label.
+        // An earlier undelete may have been interrupted. Drives that it reached continue from the label of the other
+        // drives.
         let earlier = living().filter(|label| label.generation < destroyed);
         let earlier = earlier.max_by_key(|label| label.generation).filter(|earlier| {
             let generation = destroyed + 1;

@@ -1,4 +1,4 @@
-//! Reading the list of bad blocks when an array starts, and giving every member the same one.
+//! Reads of the list of bad blocks at a start, and its distribution to every member.
 
 use std::sync::Arc;
 
@@ -15,12 +15,12 @@ use crate::create::Drive;
 use crate::error::{ArrayError, ArrayRemedy};
 use crate::fleet::{Failed, Fleet, Read, Reading, Writing};
 
-/// The newest list on the members in sync, as the next copy to be written; and what of it members lack that show an
-/// older one.
+/// Returns the newest list on the members in sync, as the next copy to write, and the writes for members that have an
+/// older list.
 ///
 /// # Errors
-/// When the label says that there is one and none of them can show it, unless the policy accepts the loss: what is bad
-/// would be served as if it were good. And when members fail.
+/// If the label says that a list exists but no member has a readable copy, unless the policy accepts the loss: bad
+/// blocks would be served as if they were good. Also if members fail.
 pub(super) fn read(
     superblock: &Superblock,
     states: &[MemberState],
@@ -43,7 +43,7 @@ pub(super) fn read(
     };
     let readings: Vec<Reading> = places.iter().flat_map(slots).collect();
     let read = fleet.read(&readings, "reading its list of bad blocks")?;
-    // A slot that cannot be read is lost on this member, and others have it.
+    // An unreadable slot is lost on this member, but other members have copies.
     let whole = |read: &Read| read.why.is_none();
     let (mut newest, mut unusable) = (None, None);
     let mut seen = Vec::new();
@@ -82,7 +82,7 @@ pub(super) fn read(
             let lossy = AssemblePolicy { allow_degraded: false, accept_loss: true };
             Err(Failed::from(error.with(ArrayRemedy::Start(name, lossy))))
         }
-        // A member that is away may still have the list that was given up; one without a successor is in either slot.
+        // An absent member may still have the abandoned list, in either slot. The new sequence must be greater.
         None if expected || unusable.is_some() => {
             let sequence = super::sequence_above_all(superblock);
             let given_up = BadBlocks { sequence, ..BadBlocks::default() };
@@ -95,7 +95,7 @@ pub(super) fn read(
     }
 }
 
-/// What gives the list to one member, if there ever was one.
+/// Returns the write of the list to one member, if a list ever existed.
 pub(super) fn writing(
     bad: &BadBlocks,
     array: Uuid,

@@ -1,4 +1,4 @@
-//! Reading the bitmaps of the regions, and what they mean for the members an array starts with.
+//! Reads of the bitmaps, and their meaning for the members with which an array starts.
 
 use strake_ondisk::{
     AreaLayout, BITMAP_BYTES, Bitmap, Bits, INCOMPAT_IN_DOUBT, Lacks, PAGE_BITS, PAGE_BYTES,
@@ -13,10 +13,10 @@ use crate::create::Drive;
 use crate::fleet::{Failed, Fleet, Reading, Writing};
 use crate::member_io::READ_BYTES;
 
-/// A page, `None` when it is lost.
+/// A page; `None` if the page is lost.
 type Page = Option<Sequenced<PageRecord>>;
 
-/// The sequences of a bitmap's pages in `bytes`, the bitmap as it is on a drive; 0 for a page that is lost.
+/// Returns the sequences of the pages of a bitmap in `bytes`, the on-disk form; 0 for a lost page.
 pub(crate) fn write_intent_pages(bytes: &[u8], array: Uuid) -> WriteIntentPages {
     [0, 1].map(|page| {
         let slot = |parity: usize| {
@@ -28,36 +28,36 @@ pub(crate) fn write_intent_pages(bytes: &[u8], array: Uuid) -> WriteIntentPages 
     })
 }
 
-/// What the bitmap pages say.
+/// The content of the bitmap pages.
 pub(super) struct Read {
     /// The newest copy of every page.
     pub(super) bitmaps: Bitmaps,
-    /// A member that shows less than it surely held: an older picture of itself.
+    /// A member whose pages are older than the pages that it certainly had. Its drive is an older snapshot.
     pub(super) older: Option<MemberIndex>,
-    /// The newest copies that members lack which show an older one: what they do not have yet of an update that was cut
-    /// short.
+    /// The newest copies of pages for members that have older copies, because an update was interrupted.
     ///
-    /// They have to get it before anything newer is written: that goes where a member's own newest copy is, and a start
-    /// cut short there would leave it one that is older still, alone if the others are lost.
+    /// The members must get these copies before any newer write. A newer write overwrites a member's own newest copy,
+    /// so an interrupted start would leave the member with a still older copy, possibly alone if the other members are
+    /// lost.
     pub(super) behind: Vec<Writing>,
-    /// Members that cannot show pages which count.
+    /// Members with unreadable or damaged pages that matter.
     pub(super) lost: Vec<LostPages>,
 }
 
-/// Pages that a member in sync cannot show: both slots are unreadable or damaged.
+/// Lost pages of a member in sync: both copies are unreadable or damaged.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LostPages {
     pub(crate) member: MemberIndex,
     pub(crate) pages: u64,
-    /// Of these, the ones that no member in sync shows: all their bits count as set.
+    /// Number of these pages that no member in sync has. All their bits count as set.
     pub(crate) everywhere: u64,
 }
 
-/// The newest copy of every bitmap page on the members in sync. A page that none of them can show counts as
-/// all set: everything is then resynchronized, nothing called unwritten, and nothing trusted on an absent member.
+/// Reads the newest copy of every bitmap page on the members in sync. A page that no member has counts as all set: all
+/// its regions are then resynchronized, counted as written, and treated as stale on absent members.
 ///
 /// # Errors
-/// When members fail, but for blocks that cannot be read: those are lost on this member, and others have them.
+/// If members fail. Unreadable blocks are not a failure, because other members have copies.
 pub(super) fn read(
     superblock: &Superblock,
     states: &[MemberState],
@@ -89,7 +89,7 @@ pub(super) fn read(
             for (page, place) in (0..PAGES_PER_BITMAP).zip(&mut places) {
                 let [a, b] = [0, 1].map(|parity| slots[(page * 2 + parity) as usize]);
                 let here = strake_ondisk::newest_page(a, b, superblock.array, bitmap, page);
-                // One that cannot be read may have been the newer one.
+                // An unreadable copy may have been the newer copy.
                 let readable = !a.is_empty() && !b.is_empty();
                 if here.is_none() && counts(superblock, regions, bitmap, page) {
                     lost.push((*member, own.len()));
@@ -101,7 +101,7 @@ pub(super) fn read(
     }
     let held = [0, 1].map(|page| newest[page].as_ref().map_or(0, |page| page.record.held));
     let shows_less = |own: &[Option<u64>]| {
-        // A page that it cannot show at all is lost, not old. Those of the write-intent bitmap come first.
+        // An unreadable page is lost, not old. The pages of the write-intent bitmap come first.
         own.iter().zip(held).any(|(own, held)| own.is_some_and(|own| own < held))
     };
     let older = seen.iter().find(|(.., own)| shows_less(own)).map(|(member, ..)| *member);
@@ -130,7 +130,7 @@ pub(super) fn read(
     Ok(Read { bitmaps, older, behind, lost: lost_pages })
 }
 
-/// Whether anything depends on a page: it has regions, and its bitmap is used.
+/// True if a page matters: it contains regions, and its bitmap is used.
 fn counts(superblock: &Superblock, regions: u32, bitmap: Bitmap, page: u32) -> bool {
     let used = match bitmap {
         Bitmap::WriteIntent | Bitmap::Written => true,
@@ -143,7 +143,7 @@ fn counts(superblock: &Superblock, regions: u32, bitmap: Bitmap, page: u32) -> b
     used && page * PAGE_BITS < regions
 }
 
-/// The slots of a bitmap, page by page, even sequences first. A slot that cannot be read is empty.
+/// Returns the slots of a bitmap by page, even sequences first. An unreadable slot is empty.
 fn slots(found: &crate::fleet::Read) -> impl Iterator<Item = &[u8]> {
     let slots = found.bytes.chunks(PAGE_BYTES).zip(&found.readable);
     slots.map(|(slot, readable)| if *readable { slot } else { &[] })
@@ -151,7 +151,7 @@ fn slots(found: &crate::fleet::Read) -> impl Iterator<Item = &[u8]> {
 
 const _: () = assert!(PAGE_BYTES == READ_BYTES, "what is readable is known by pages");
 
-/// `lost` is the sequence with which a page that no member can show starts again.
+/// `lost` is the first sequence of a page that no member has.
 fn assemble(members: usize, regions: u32, newest: Vec<Page>, lost: u64) -> Bitmaps {
     let mut bitmaps = Bitmaps::new(members, regions);
     let mut pages = newest.into_iter();
@@ -167,8 +167,8 @@ fn assemble(members: usize, regions: u32, newest: Vec<Page>, lost: u64) -> Bitma
     bitmaps
 }
 
-/// Makes the per-member dirty bitmaps say what each member lacks now: `found` is what the labels say, `states` what
-/// follows.
+/// Updates the per-member dirty bitmaps to the regions that each member lacks now. `found` contains the labels, and
+/// `states` the derived states.
 pub(super) fn settle(
     bitmaps: &mut Bitmaps,
     superblock: &mut Superblock,
@@ -176,12 +176,12 @@ pub(super) fn settle(
     states: &mut [MemberState],
     (geometry, regions): (&Geometry, &Regions),
 ) {
-    // The two marks of a first write are on two pages, and a crash may have kept one of them. What may have been
-    // written is never called unwritten: zeroing it would be left out.
+    // The two bits of a first write are on two pages, and a crash may have kept only one of them. A region that may
+    // have been written must not count as unwritten, because a later zeroing would skip it.
     let write_intent = bitmaps.write_intent().clone();
     bitmaps.change(Bitmap::Written, |written| written.join(&write_intent));
     if superblock.incompat & INCOMPAT_IN_DOUBT == 0 {
-        // Whatever is in the bitmap has been accepted, or was never written.
+        // The operator has accepted the regions in the bitmap, or the bitmap was never written.
         bitmaps.load(Bitmap::InDoubt, Bits::new(regions.count()));
     }
     for (slot, member) in found.members.iter().enumerate() {
@@ -205,7 +205,7 @@ pub(super) fn settle(
                 bitmaps.leave(index);
                 row.recovered_stripes = 0;
                 if found.superblock.members[slot].state.is_live() {
-                    // It may have been left out of the last update, if that was cut short.
+                    // The last update may not have reached the member, if the update was interrupted.
                     let late = u64::from(!found.confirmed);
                     row.held_generation = (found.superblock.generation - late).max(1);
                     bitmaps.left_before(index);
@@ -217,7 +217,7 @@ pub(super) fn settle(
     }
 }
 
-/// The regions that do not lie wholly below `recovered_stripes`.
+/// Returns the regions that are not completely below `recovered_stripes`.
 fn behind(regions: &Regions, recovered_stripes: u64, geometry: &Geometry) -> Bits {
     let mut bits = Bits::new(regions.count());
     if recovered_stripes < geometry.stripes() {
@@ -227,7 +227,7 @@ fn behind(regions: &Regions, recovered_stripes: u64, geometry: &Geometry) -> Bit
     bits
 }
 
-/// Stripes of the array, counted from 0, below which nothing is stale.
+/// Returns the number of stripes from the start of the array without a stale region.
 pub(crate) fn complete_below(stale: &Bits, geometry: &Geometry, regions: &Regions) -> u64 {
     match stale.iter_ones().next() {
         Some(region) => regions.stripes(RegionIndex(region)).start,

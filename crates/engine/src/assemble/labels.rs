@@ -1,4 +1,4 @@
-//! Reading the labels of all drives at once.
+//! Reads of the labels of all drives concurrently.
 
 use strake_block::IoError;
 use strake_ondisk::{AreaLayout, Copy, Found, MEMBERS_MAX, RingScan, SLOT_BYTES};
@@ -9,7 +9,7 @@ use crate::error::ArrayError;
 use crate::fleet::{Failed, Fleet, Reading};
 use crate::member_io::{Labels, READING_LABELS, Wait};
 
-/// The drives that hold a label of an array that is `wanted`, and those that cannot be read, with why.
+/// Returns the drives with a label of a `wanted` array, and the unreadable drives with their errors.
 pub(super) fn labelled(
     drives: &[Drive],
     wanted: &dyn Fn(&Name, Uuid) -> bool,
@@ -35,7 +35,7 @@ pub(super) fn labelled(
     (found, unreadable)
 }
 
-/// The labels of each of `drives`, or why they cannot be read.
+/// Returns the labels of each drive in `drives`, or the error of the drive.
 fn read_labels(drives: &[Drive], wait: Wait<'_>) -> Vec<Result<Labels, ArrayError>> {
     let slots: Vec<Option<Drive>> = drives.iter().cloned().map(Some).collect();
     let (mut readings, mut copies) = (Vec::new(), Vec::new());
@@ -49,7 +49,7 @@ fn read_labels(drives: &[Drive], wait: Wait<'_>) -> Vec<Result<Labels, ArrayErro
         }
     }
     let mut scans = vec![RingScan::default(); readings.len()];
-    // What cannot be read is damaged: there are several copies of everything, and each tells whether it is whole.
+    // Unreadable slots count as damaged. Labels have several copies with checksums.
     let mut scan = |of: usize, offset: u64, piece: Result<&[u8], IoError>| {
         let first = (offset - readings[of].offset) as usize / SLOT_BYTES;
         match piece {
@@ -73,7 +73,7 @@ fn read_labels(drives: &[Drive], wait: Wait<'_>) -> Vec<Result<Labels, ArrayErro
         }
         match rings {
             [Some(head), Some(tail)] => Labels::of(&drive.path, [head, tail]),
-            // Too small to be a member of anything.
+            // The drive is too small for a member.
             [Some(_) | None, _] => Ok(Labels::default()),
         }
     };

@@ -1,6 +1,6 @@
-//! What a start costs, and whether the operator has accepted that.
+//! Losses of a start, and their acceptance by the operator.
 //!
-//! All of it is named at once: a list that names a part of it would have the operator accept the rest unseen.
+//! All losses are reported together. Otherwise, the operator would accept losses that are not on the list.
 
 use strake_ondisk::{Bits, Superblock};
 use strake_raid::{Geometry, Regions};
@@ -9,7 +9,7 @@ use super::replay::Carried;
 use super::{AssemblePolicy, refusals};
 use crate::error::ArrayError;
 
-/// What happened to an array that has lost blocks, and which ones: the middle of a sentence about it.
+/// The middle of a sentence about an array with lost blocks: the cause, and the blocks.
 const DAMAGED: &str =
     "stopped without warning while members were missing; neighbouring blocks in the same stripe";
 const IN_DOUBT: &str = "lost a member during the resync after a crash; blocks of that member";
@@ -18,31 +18,31 @@ const BOTH: &str = "lost a member during the resync after a crash, and stopped w
 
 /// Regions in which blocks of absent members may be damaged.
 pub(super) struct Losses {
-    /// A member went out before parity was known to be right.
+    /// Regions in which a member went out before the resync.
     pub(super) in_doubt: Bits,
-    /// The machine stopped while members were missing.
+    /// Regions with writes at a crash while members were missing.
     pub(super) damaged: Bits,
 }
 
 impl Losses {
-    /// None but those `in_doubt`, as yet.
+    /// Creates losses that contain only the regions `in_doubt`.
     pub(super) fn new(in_doubt: &Bits, regions: u32) -> Self {
         Self { in_doubt: in_doubt.clone(), damaged: Bits::new(regions) }
     }
 
-    /// Whether there are any.
+    /// True if there are losses.
     pub(super) fn any(&self) -> bool {
         self.in_doubt.count_ones() + self.damaged.count_ones() > 0
     }
 
     /// Succeeds if nothing is lost, or the operator accepts it.
     ///
-    /// What is accepted is what a start finds when it comes here first. One that has to start again, without drives
-    /// that were silent since, may not lose more than that. Whatever a drive does before, it also did to the start that
-    /// was refused, so it holds up no array that is to start without it.
+    /// The operator accepts the losses that the first check of a start finds. If the start repeats without drives that
+    /// were unresponsive, it may not lose more. Such drives also failed during the refused start, so they cannot
+    /// prevent a start without them.
     ///
     /// # Errors
-    /// Names all regions.
+    /// If the losses are not accepted. The error names all regions.
     pub(super) fn are_accepted(
         &self,
         superblock: &Superblock,

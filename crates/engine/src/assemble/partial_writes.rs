@@ -1,9 +1,9 @@
-//! Making the strips of a stripe agree where small writes were in progress, from their partial-write records.
+//! Recovery of consistent stripes after interrupted small writes, from partial-write records.
 //!
-//! Each block of such a write is old or new, and one of its words says which ([`strake_ondisk::partial_write`]).
-//! Parities that are as new as the data say what a lost strip held. If there are too few of them, those that are not
-//! say it together with the data's other content, which is one more unknown. Whatever was written only in part is taken
-//! back or completed: the data that is there stays, and parity is made to fit.
+//! Each block of such a write is old or new, and one of its words shows which ([`strake_ondisk::partial_write`]).
+//! Parities that match the data (both old or both new) determine a lost strip. If they do not suffice, the other
+//! parities also determine it, together with the other content of the data as one more unknown. Incomplete writes are
+//! completed or reverted: the present data stay, and parity is made to match.
 
 use strake_ondisk::{
     BadList, HEAD_BYTES, PartialWrite, RecordedState, Superblock, WITNESS_BYTES, Witness,
@@ -17,23 +17,24 @@ use crate::create::Drive;
 use crate::error::{ArrayError, ArrayErrorKind};
 use crate::fleet::{Failed, Fleet, Read, Reading, Writing};
 
-/// Reads of the control plane begin and end at multiples of this.
+/// Alignment of reads of the control plane.
 const ALIGN: u64 = 4096;
 
-/// One block of every strip of a stripe, data first; `None` where it cannot be read.
+/// One block of every strip of a stripe, data strips first; `None` for an unreadable block.
 type Row<'a> = [Option<&'a [u8]>];
 
-/// What the data strips of a row hold, and how that is known.
+/// The content of the data strips of a row, and its certainty.
 #[derive(Debug, PartialEq, Eq)]
 struct Agreed {
-    /// By strip.
+    /// Content by strip.
     data: Vec<Vec<u8>>,
-    /// What could not be read is what it was. Otherwise it is calculated to agree with the rest.
+    /// True if the content of unreadable strips is certain. Otherwise, their content was computed to match the rest.
     sure: bool,
 }
 
-/// Finds what all data strips of a row hold of which strip `written` was being written, with the parities. `new` are
-/// the strips that hold what was to be written. `None` when more is missing than there is parity.
+/// Determines the content of all data strips of a row, in which strip `written` was being written together with the
+/// parities. `new` contains the strips with new content. Returns `None` if more strips are missing than the row has
+/// parities.
 fn agree(
     code: &Code,
     row: &Row<'_>,
@@ -49,7 +50,7 @@ fn agree(
     let with_written = || lost.iter().copied().chain([written]).collect::<Vec<u8>>();
     let solve = |unknown: &[u8], from: &[u8]| recover(code, row, unknown, from);
     if !known(&written) {
-        // Either content will do, as long as parities agree about it.
+        // Either content is acceptable, as long as the parities match it.
         let from = [&news, &olds].into_iter().find(|from| from.len() >= lost.len());
         let sure = from.is_some();
         let from = from.unwrap_or(&parities);
@@ -61,15 +62,15 @@ fn agree(
     }
     let whole = if others.len() > lost.len() { solve(&with_written(), others)? } else { None };
     if let Some(mut data) = whole {
-        // What was solved for is its other content.
+        // The solution for this strip is its other content.
         data[usize::from(written)] = row[usize::from(written)].expect("known").to_vec();
         return Ok(Some(Agreed { data, sure: true }));
     }
     Ok(solve(&lost, &parities)?.map(|data| Agreed { data, sure: false }))
 }
 
-/// All data strips of a row, those in `unknown` from the others and the parities in `from`; `None` when there are too
-/// few of those.
+/// Returns all data strips of a row. Reconstructs the strips in `unknown` from the other strips and the parities in
+/// `from`. Returns `None` if there are too few parities.
 fn recover(
     code: &Code,
     row: &Row<'_>,
@@ -95,32 +96,32 @@ fn recover(
     Ok(Some(data.collect()))
 }
 
-/// What is to be done about one partial write.
+/// The recovery of one partial write.
 #[derive(Debug, Default)]
 pub(super) struct Remedy {
-    /// What members have to be given.
+    /// Writes to members.
     pub(super) writes: Vec<Writing>,
-    /// What is lost of the stripe is certain to be what it was.
+    /// True if the content of lost strips is certain.
     pub(super) sure: bool,
-    /// Parity of the stripe is left as it is, though it is unknown whether it fits.
+    /// True if parity of the stripe stays unchanged although it may not match.
     pub(super) left: bool,
     written: Written,
 }
 
-/// What was found of the strip that was being written.
+/// The state of the strip that was being written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Written {
-    /// Nothing, in any of its blocks.
+    /// None of its blocks is readable.
     #[default]
     Lost,
-    /// What it held before.
+    /// All its blocks are old.
     Old,
-    /// Some of what was to be written, or all of it.
+    /// Some or all of its blocks are new.
     New,
 }
 
 impl Remedy {
-    /// Counts what was found.
+    /// Counts the finding.
     pub(super) fn tell(&self, partial_writes: &mut PartialWrites) {
         match self.written {
             Written::Lost => partial_writes.lost += 1,
@@ -132,24 +133,24 @@ impl Remedy {
     }
 }
 
-/// What a member has of the blocks of a partial write.
+/// The blocks of a partial write on a member.
 struct Strip {
     bytes: Vec<u8>,
     blocks: Vec<Block>,
 }
 
-/// How a block of a strip stands.
+/// The state of a block of a strip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Block {
-    /// It can be read.
+    /// The block is readable.
     Here,
-    /// It cannot, but written.
+    /// The block is unreadable, but can be written.
     Unreadable,
-    /// What is there is not used.
+    /// The member is not used.
     Unused,
 }
 
-/// Where partial writes are looked at.
+/// The context for the recovery of partial writes.
 pub(super) struct Site<'a> {
     label: &'a Superblock,
     geometry: &'a Geometry,
@@ -160,7 +161,7 @@ pub(super) struct Site<'a> {
 
 impl<'a> Site<'a> {
     /// # Errors
-    /// When no program of this version can compute such parity.
+    /// If this version cannot compute the parity of the array.
     pub(super) fn new(
         label: &'a Superblock,
         geometry: &'a Geometry,
@@ -183,7 +184,7 @@ impl<'a> Site<'a> {
             .member(partial_write.stripe, self.geometry.position(partial_write.stripe, role))
     }
 
-    /// True when the array has what the partial write is about.
+    /// True if the blocks of the partial write exist in the array.
     pub(super) fn has(&self, partial_write: &PartialWrite) -> bool {
         let end = u64::from(partial_write.offset) + u64::from(partial_write.blocks);
         let words = self.geometry.block_size().bytes() as usize / WITNESS_BYTES;
@@ -195,14 +196,13 @@ impl<'a> Site<'a> {
             && end <= self.geometry.strip_blocks().into()
     }
 
-    /// Byte offset on every member of what the partial write is about.
+    /// Returns the byte offset on every member of the blocks of the partial write.
     fn offset(&self, partial_write: &PartialWrite) -> u64 {
         let at = self.geometry.member_lba(partial_write.stripe, partial_write.offset);
         HEAD_BYTES + at.bytes(self.geometry.block_size())
     }
 
-    /// Where the partial write's blocks of a strip are, in whole pages; `None` when the member that has them is not in
-    /// sync.
+    /// Returns the read of a strip's blocks of the partial write, in whole pages; `None` if the member is not in sync.
     fn reading(&self, partial_write: &PartialWrite, strip: u8) -> Option<Reading> {
         let member = self.member(partial_write, strip);
         let in_sync = self.label.members[member.at()].state == RecordedState::InSync;
@@ -216,7 +216,7 @@ impl<'a> Site<'a> {
         Some(Reading { member, offset, bytes: until - offset })
     }
 
-    /// The partial write's blocks of a strip, of which `read` is what `reading` found.
+    /// Returns a strip's blocks of the partial write. `read` is the result of `reading`.
     fn strip(&self, partial_write: &PartialWrite, reading: &Reading, read: &Read) -> Strip {
         let size = u64::from(self.geometry.block_size().bytes());
         let skipped = self.offset(partial_write) - reading.offset;
@@ -238,11 +238,11 @@ impl<'a> Site<'a> {
         }
     }
 
-    /// What has to be done so that all strips agree where each of `partial_writes` was to write. All strips are
-    /// read at once.
+    /// Returns the recovery that makes all strips consistent for each of `partial_writes`. All strips are read
+    /// concurrently.
     ///
     /// # Errors
-    /// When members cannot be read at all: they are named.
+    /// If members fail. The error names the members.
     pub(super) fn remedies(
         &self,
         partial_writes: &[PartialWrite],
@@ -267,7 +267,7 @@ impl<'a> Site<'a> {
             let strips: Vec<Option<Strip>> = wanted.into_iter().map(strip).collect();
             let mut remedy = Remedy { sure: true, ..Remedy::default() };
             for block in 0..partial_write.blocks {
-                // Codes of arrays can be computed with, so this does not happen.
+                // The codes of arrays are always valid, so this error does not occur.
                 self.remedy_row(partial_write, block, &strips, &mut remedy)
                     .map_err(|e| unusable(&e))?;
             }
@@ -320,7 +320,7 @@ impl<'a> Site<'a> {
         let offset = self.offset(partial_write) + (at * size) as u64;
         for (strip, right) in (0..).zip(agreed.data.iter().chain(&parity)) {
             let differs = row[usize::from(strip)].is_some_and(|found| found != right);
-            // What cannot be read may be old, and be read one day.
+            // An unreadable block may be old, and may become readable later.
             let unreadable = stands(&strips[usize::from(strip)]) == Some(Block::Unreadable);
             if differs || unreadable {
                 let member = self.member(partial_write, strip);

@@ -1,10 +1,10 @@
-//! What an operator allows when an array starts.
+//! The policy of the operator for the start of an array.
 
-/// What the operator allows beyond the rules.
+/// Exceptions that the operator allows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AssemblePolicy {
-    /// Start with fewer members than were last seen together, as long as redundancy covers it.
+    /// Start with fewer members than before, as long as redundancy suffices.
     pub allow_degraded: bool,
-    /// Start although a crash while degraded may have damaged the blocks that were being written.
+    /// Start although blocks may be damaged, for example by a crash while members were missing.
     pub accept_loss: bool,
 }

@@ -1,4 +1,4 @@
-//! Writing labels, bitmap pages and lists of bad blocks to all members at once.
+//! Writes of labels, bitmap pages and lists of bad blocks to all members concurrently.
 
 use strake_ondisk::{Bitmap, Copy, INCOMPAT_IN_DOUBT, PAGES_PER_BITMAP, Superblock};
 use strake_raid::MemberState;
@@ -7,7 +7,8 @@ use super::{Assembled, bad, layout_of};
 use crate::fleet::{Failed, Fleet, Writing};
 
 impl Assembled {
-    /// Writes this generation's label to every member that is here: heads and tails. On failure says whose.
+    /// Writes the label of this generation to the head and tail rings of every present member. An error names the
+    /// members.
     pub(crate) fn write_labels(&self, fleet: &mut Fleet<'_>) -> Result<(), Failed> {
         self.write_copy(Copy::Head, fleet)?;
         self.write_copy(Copy::Tail, fleet)
@@ -25,12 +26,12 @@ impl Assembled {
         fleet.write(&writings, "writing its label")
     }
 
-    /// Finishes the last update, which a crash may have cut short, before another begins: a member may be behind by one
-    /// generation, never by two. `behind` is what members lack of it but for the label. The label is written as it was
-    /// recorded: a write that is cut short then changes nothing on a member that has it.
+    /// Finishes the last update, which a crash may have interrupted, before another update starts: a member may be
+    /// behind by one generation, never by two. `behind` contains the records that members lack, except for the label.
+    /// The label is written as it was recorded, so an interrupted write changes nothing on a member that has it.
     ///
-    /// The tail rings say that every member has the label, and an absent one may not. They also say that the array
-    /// served under it: a start that is `unserved` stays so.
+    /// A label in the tail rings means that every member has the label, although an absent member may not have it. It
+    /// also means that the array served under the label: a start that is `unserved` stays unserved.
     pub(super) fn finish_update(
         &self,
         behind: Vec<Writing>,
@@ -45,9 +46,10 @@ impl Assembled {
         Ok(())
     }
 
-    /// Makes `superblock`, which says who is not here, the label of this activation, before anything of the redo log is
-    /// executed. A record of which a member lacks its part counts as one that no member acted on. Without this
-    /// label that would be so for an absent member that is back after one more crash, when the others have theirs.
+    /// Makes `superblock`, which records the absent members, the label of this activation, before the redo log is
+    /// replayed. A record of which a member lacks its part counts as a record of a write that no member executed.
+    /// Without this label, this would apply to an absent member that returns after one more crash, when the other
+    /// members have already executed the write.
     pub(super) fn record_absent(
         &mut self,
         superblock: &mut Superblock,
@@ -61,9 +63,9 @@ impl Assembled {
         Ok(())
     }
 
-    /// Writes every bitmap page, and the list of bad blocks, to every member that is here. On failure says whose.
+    /// Writes every bitmap page and the list of bad blocks to every present member. An error names the members.
     pub(crate) fn write_bitmaps(&self, fleet: &mut Fleet<'_>) -> Result<(), Failed> {
-        // A member in sync lacks nothing; its bitmap is written when it goes out.
+        // A member in sync lacks nothing. Its dirty bitmap is written when the member goes out.
         let needed = |bitmap: &Bitmap| match bitmap {
             Bitmap::WriteIntent | Bitmap::Written => true,
             Bitmap::Member(member) => self.states[member.at()] != MemberState::InSync,

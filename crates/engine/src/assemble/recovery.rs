@@ -1,41 +1,41 @@
-//! What assembling found of a crash, and what it did about it.
+//! The findings of an assembly after a crash, and the recovery.
 
 use std::fmt;
 
-/// What was found of a crash when an array was assembled, and what was done about it before any client was served.
-/// Its text is for the operator.
+/// The effects of a crash that an assembly found, and the recovery before the array served clients. Its text is for the
+/// operator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
-    /// The array had not been stopped in order.
+    /// True after an unclean shutdown.
     pub crashed: bool,
-    /// The last update of the labels may not have reached every member; it was finished.
+    /// True if the last update of the labels may not have reached every member and was completed.
     pub label_finished: bool,
-    /// Members whose drives are here and are not used as they are: what they hold is out of date.
+    /// Number of members whose drives are present but out of date.
     pub left_out: u32,
-    /// Writes that the redo log holds in full: they were replayed.
+    /// Number of writes that were completely in the redo log and were replayed.
     pub redone: u64,
-    /// Writes of which a member lacks its part of the record: they had not begun, and were dropped.
+    /// Number of writes with an incomplete record on some member. These writes had not started, and were dropped.
     pub never_begun: u64,
-    /// What was found of small writes of which the log holds partial-write records only.
+    /// Findings about small writes that have only partial-write records.
     pub partial_writes: PartialWrites,
-    /// Regions to be resynchronized while the array serves.
+    /// Number of regions to resynchronize while the array serves.
     pub resync_regions: u32,
-    /// The owner accepted that blocks next to those that were being written may be damaged.
+    /// True if the operator accepted that blocks next to blocks of interrupted writes may be damaged.
     pub loss_accepted: bool,
 }
 
-/// What was found of writes with a partial-write record, by number of writes.
+/// Numbers of writes with a partial-write record, by finding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PartialWrites {
-    /// The new data had arrived.
+    /// Writes whose new data were on the member.
     pub new: u64,
-    /// It had not.
+    /// Writes whose old data were on the member.
     pub old: u64,
-    /// The data is lost with its member; the parities tell one of the two.
+    /// Writes whose member is absent. The parities determine the old or the new data.
     pub lost: u64,
-    /// Of all of these: blocks did not fit together, or could not be read, and were written so that they fit.
+    /// Number of these writes with inconsistent or unreadable blocks, which were rewritten.
     pub repaired: u64,
-    /// Of all of these: nothing tells what a lost member held there.
+    /// Number of these writes for which the content of an absent member could not be determined.
     pub unsure: u64,
 }
 

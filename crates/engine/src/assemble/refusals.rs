@@ -9,8 +9,8 @@ use crate::create::Drive;
 use crate::error::{ArrayError, ArrayRemedy};
 use crate::recorded::geometry_of;
 
-/// Why the array of `superblock` waits, and what to do: bring back the members that are `missing`, of which some were
-/// last seen `rebuilding`, or start with those that are `present`, where they suffice.
+/// Returns the reason why the array of `superblock` waits, with the remedy: return the members in `missing`, some of
+/// which were last seen `rebuilding`, or start with the `present` members, if they suffice.
 #[must_use]
 pub fn waiting(
     superblock: &Superblock,
@@ -31,13 +31,13 @@ pub fn waiting(
     let absent = MemberSet::first_n(superblock.members.len()) - here;
     match geometry_of(superblock) {
         Ok(geometry) if !geometry.tolerates(absent) => need(&waits, superblock, &geometry, absent),
-        // What is not known of the geometry is reported when it is started.
+        // An unsupported geometry is reported at the start.
         Ok(_) | Err(_) => ArrayError::refused(format!("{waits}; return it"))
             .with(ArrayRemedy::StartWithout(name.clone())),
     }
 }
 
-/// Why the array of `superblock` cannot be started without the members in `absent`.
+/// Returns the reason why the array of `superblock` cannot start without the members in `absent`.
 #[must_use]
 pub fn too_few(superblock: &Superblock, geometry: &Geometry, absent: MemberSet) -> ArrayError {
     let count = superblock.members.len();
@@ -49,9 +49,9 @@ pub fn too_few(superblock: &Superblock, geometry: &Geometry, absent: MemberSet) 
     need(&why, superblock, geometry, absent)
 }
 
-/// `why` the array is not started, and how many members have to return for it to be started at all.
+/// Returns the reason `why` the array is not started, and the number of members that must return before it can start.
 fn need(why: &str, superblock: &Superblock, geometry: &Geometry, absent: MemberSet) -> ArrayError {
-    // Only members that the newest label calls in sync are of any help.
+    // Only members that are in sync according to the newest label count.
     let helps = superblock.members.iter().enumerate();
     let helps = helps.filter(|(_, member)| member.state == RecordedState::InSync);
     let helps = helps.map(|(at, _)| at).collect::<MemberSet>() & absent;
@@ -72,13 +72,13 @@ fn need(why: &str, superblock: &Superblock, geometry: &Geometry, absent: MemberS
     .with(ArrayRemedy::Start(superblock.name.clone(), policy))
 }
 
-/// "member 1", or "members 1, 2".
+/// Returns a text such as "member 1" or "members 1, 2".
 fn members(slots: &[&MemberIndex]) -> String {
     let list: Vec<String> = slots.iter().map(ToString::to_string).collect();
     format!("member{} {}", if list.len() == 1 { "" } else { "s" }, list.join(", "))
 }
 
-/// Why the array called `name` is not started with `drives` as they are, and what to do.
+/// Returns the reason why the array `name` is not started with `drives`, and the remedy.
 pub(super) fn refused(name: &Name, reason: &Refusal, drives: &[Drive]) -> String {
     let path = |drive: usize| drives.get(drive).map_or("?", |d| d.path.as_str());
     let why = match reason {
@@ -105,7 +105,7 @@ pub(super) fn refused(name: &Name, reason: &Refusal, drives: &[Drive]) -> String
     format!("array {name} is not started: {why}")
 }
 
-/// A drive holds a member as it was at some time before.
+/// Refuses a drive that contains an older snapshot of a member.
 pub(super) fn older_picture(
     superblock: &Superblock,
     member: MemberIndex,
@@ -119,7 +119,8 @@ pub(super) fn older_picture(
     .with(ArrayRemedy::Replace(name.clone(), member))
 }
 
-/// Blocks of absent members may be damaged in `regions`; `why` says what happened, and ends with which blocks.
+/// Refuses a start because blocks of absent members may be damaged in `regions`. `why` describes the cause and ends
+/// with the kind of blocks.
 pub(super) fn losses(
     superblock: &Superblock,
     within: (&Geometry, &Regions),
@@ -133,7 +134,7 @@ pub(super) fn losses(
     .with(ArrayRemedy::Start(name.clone(), AssemblePolicy { allow_degraded: true, accept_loss: true }))
 }
 
-/// How many regions there are, and where the first ones are.
+/// Returns the number of regions and the location of the first regions.
 fn listed((geometry, regions): (&Geometry, &Regions), which: &Bits) -> String {
     let stripe_bytes = geometry.stripe_data_blocks() << geometry.block_size().shift();
     let ranges: Vec<String> = which

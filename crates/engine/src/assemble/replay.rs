@@ -1,15 +1,15 @@
-//! Carrying out again what the redo log says, before anything else is done with the members.
+//! Replay of the redo log, before any other write to the members.
 //!
-//! A record shows that all older ones of the same band are done, since a band has one write at a time: of each band
-//! only the newest can be about something that is not, and only that is looked at. What an older one would put back may
-//! have been overwritten since by a write of which only a partial-write record exists: lists of partial writes have no
-//! contents, and the strips that they name are made to agree ([`super::partial_writes`]).
+//! A band has one write at a time, so a record proves that all older writes of the same band are complete. In each
+//! band, only the newest record can belong to an incomplete write, and only this record is evaluated. The content of an
+//! older record may have been overwritten since by a write that has only a partial-write record. Such records have no
+//! content, and the strips that they name are made consistent ([`super::partial_writes`]).
 //!
-//! A record with contents counts when it may be the last word about its blocks: it is of the last activation, not
-//! below the floor that any record of its ring tells, and was written while everything that changes its stripe was
-//! logged, which the label says. It was acted upon only if it is whole on every member that was one then and is one
-//! now; then all of it is written in its place, but for members that were out in between and have been given newer
-//! contents in another way. Nothing is changed in the log, so a crash in the middle of this is one more of the same.
+//! A record with content counts if it may be the newest content of its blocks: it is from the last activation, not
+//! below the floor in any record of its ring, and was written while all writes to its stripe were logged, according to
+//! the label. Its write was executed only if the record is complete on every member that was a member then and is
+//! present now. Then its content is written to the members, except members that were out in between and have received
+//! newer content otherwise. The log does not change, so a crash during the replay leaves the same situation.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,13 +31,13 @@ use crate::create::Drive;
 use crate::error::ArrayError;
 use crate::fleet::{Failed, Fleet, Reading, Writing};
 
-/// True when the label says that every write is in the log.
+/// True if every write is in the log, according to the label.
 fn logs_all(label: &Superblock) -> bool {
     let every_member = MemberSet::first_n(label.members.len());
     label.consistency == Consistency::Strict && label.logged == every_member
 }
 
-/// The members to whose stripes every write is in the log.
+/// Returns the members for whose stripes the log contains every write.
 pub(super) fn covered(label: &Superblock, geometry: &Geometry) -> MemberSet {
     if geometry.parity_strips() == 0 {
         MemberSet::EMPTY
@@ -48,8 +48,9 @@ pub(super) fn covered(label: &Superblock, geometry: &Geometry) -> MemberSet {
     }
 }
 
-/// What the label says of the log at the start of an activation, when nothing is under way: `absent` members are not in
-/// sync, there is `doubt` about parity somewhere, but not in the stripes of the members in `replayed`.
+/// Sets the fields of the label about the log at the start of an activation, without writes in progress. `absent`
+/// members are not in sync. With `doubt`, parity is doubtful somewhere, but not in the stripes of the members in
+/// `replayed`.
 pub(crate) fn note_start(
     label: &mut Superblock,
     geometry: &Geometry,
@@ -74,24 +75,24 @@ struct Found {
     record: RedoRecord,
     /// Byte offsets of its header.
     homes: Vec<(MemberIndex, u64)>,
-    /// The part that is theirs, of those that were read.
+    /// The parts of members whose content was read.
     parts: Vec<(MemberIndex, Vec<u8>)>,
 }
 
-/// What a start that has to begin again because a member failed takes along. Nothing on the members says so, so that a
-/// crash ends it.
+/// State that a repeated start keeps after a member failed. The members do not contain this state, so it ends with a
+/// crash.
 #[derive(Debug, Default)]
 pub(super) struct Carried {
-    /// What has been executed, by the path of the drive, the activation, and the record. It is not written twice.
+    /// Replayed records, by path of the drive, activation, and record. They are not written twice.
     records: BTreeSet<(String, Uuid, RecordId)>,
-    /// By array, the regions whose loss the operator has accepted.
+    /// For each array, the regions whose loss the operator has accepted.
     pub(super) accepted: BTreeMap<Uuid, Bits>,
-    /// What members could not show of bitmaps before a start wrote these pages, by array and member.
+    /// Lost pages of bitmaps before a start wrote these pages, by array and member.
     lost_pages: BTreeMap<(Uuid, MemberIndex), LostPages>,
 }
 
 impl Carried {
-    /// Adds pages that members of `array` cannot show. Returns all of them.
+    /// Adds lost pages of members of `array`. Returns all lost pages.
     pub(super) fn join_lost_pages(&mut self, array: Uuid, found: &[LostPages]) -> Vec<LostPages> {
         for lost in found {
             let known = self.lost_pages.entry((array, lost.member)).or_insert(*lost);
@@ -103,39 +104,39 @@ impl Carried {
     }
 }
 
-/// A part of a stripe that one write has to itself.
+/// A band, which only one write at a time uses.
 type BandName = (StripeIndex, u32);
 
-/// The band that block `offset` of every strip of a stripe is in.
+/// Returns the band that contains block `offset` of every strip of a stripe.
 fn band(geometry: &Geometry, stripe: StripeIndex, offset: u32) -> BandName {
     (stripe, offset / geometry.band_blocks())
 }
 
-/// What the log of the last activation says, and what is to be done about it.
+/// The evaluated log of the last activation.
 pub(super) struct Log {
-    /// Records to be replayed, in order.
+    /// Records to replay, in order.
     redo: Vec<Found>,
-    /// How many records would be, if every member had its part of them.
+    /// Number of records that some member has incompletely.
     never_begun: u64,
-    /// What partial writes come to, and the regions that they are about.
+    /// Recoveries of partial writes, with their regions.
     remedies: Vec<(RegionIndex, Remedy)>,
-    /// Some of it cannot be read, and may have been about writes of which nothing else tells.
+    /// True if parts of the log are unreadable and may contain the only records of some writes.
     in_part: bool,
 }
 
-/// What is on the members.
+/// The records on the members.
 #[derive(Default)]
 struct Records {
-    /// What concerns the same blocks is in one ring.
+    /// Records of the same blocks are in one ring.
     redo: BTreeMap<RecordId, Found>,
     partial_writes: BTreeMap<RecordId, (RedoHeader, Vec<PartialWrite>)>,
     floors: Floors,
-    /// Members whose log cannot be read everywhere.
+    /// Members whose log is partly unreadable.
     unreadable: BTreeMap<MemberIndex, ArrayError>,
 }
 
 impl Records {
-    /// The newest record of each band that any is about.
+    /// Returns the newest record of each band.
     fn newest(&self, label: &Superblock, geometry: &Geometry) -> BTreeMap<BandName, RecordId> {
         let mut newest = BTreeMap::<BandName, RecordId>::new();
         let mut note = |band: BandName, name: &RecordId| {
@@ -157,17 +158,17 @@ impl Records {
     }
 }
 
-/// Reads the log on all of `drives` that have it, and what partial writes are about. Changes nothing.
+/// Reads the log on all of `drives` that have one, and the blocks of partial writes. Changes nothing.
 ///
-/// Headers are read first, of all members at once. They tell which records are the last word about their bands, and
-/// only of these the contents are read.
+/// First, the headers of all members are read concurrently. They determine the newest record of each band, and only the
+/// content of these records is read.
 ///
-/// A block that cannot be read counts as one without a record where other members can show that: the header of a record
-/// names every member that has a part. Where no other member may have the record, or the block may hold a part that is
-/// missing, the array continues without the member, or, if the loss is accepted, with what there is.
+/// An unreadable block counts as a block without a record, if other members can prove this: the header of a record
+/// names every member with a part. If no other member may have the record, or if the block may contain a missing part,
+/// the array continues without the member or, with an accepted loss, with the readable records.
 ///
 /// # Errors
-/// When members cannot be read: they are named.
+/// If members cannot be read. The error names the members.
 pub(super) fn read(
     label: &Superblock,
     (geometry, regions): (&Geometry, &Regions),
@@ -195,8 +196,8 @@ pub(super) fn read(
         let region = |partial_write: &PartialWrite| regions.region_of(partial_write.stripe);
         log.remedies.extend(some.iter().map(region).zip(remedies));
     }
-    // Whatever is older is done, and may have been overwritten since by a write of which only a partial-write record
-    // exists.
+    // Older writes are complete, and their content may have been overwritten since by a write that has only a
+    // partial-write record.
     let is_last = |name: &RecordId, found: &Found| {
         let record = &found.record;
         record.parts().iter().all(|part| is_newest(record.header.stripe, part.offset, name))
@@ -230,10 +231,10 @@ pub(super) fn read(
     Ok(log)
 }
 
-/// True when the log holds a record of the label's activation, so that the array served under it.
+/// True if the log contains a record of the label's activation, which proves that the array served under the label.
 ///
 /// # Errors
-/// When members cannot be read: they are named.
+/// If members cannot be read. The error names the members.
 pub(super) fn has_records(
     label: &Superblock,
     drives: &[Option<Drive>],
@@ -243,7 +244,7 @@ pub(super) fn has_records(
     Ok(found.values().any(|headers| !headers.is_empty()))
 }
 
-/// What the headers on the members say.
+/// Reads the headers on the members.
 fn records(
     label: &Superblock,
     (geometry, regions): (&Geometry, &Regions),
@@ -269,7 +270,7 @@ fn records(
             if !record.parts().iter().all(inside) {
                 continue;
             }
-            // Without its payload a header still tells that older records of its band are done.
+            // A header without its payload still proves that older writes of its band are complete.
             let found = Found { record: record.clone(), homes: Vec::new(), parts: Vec::new() };
             let entry = records.redo.entry(name).or_insert(found);
             if entry.record == record {
@@ -282,7 +283,7 @@ fn records(
     Ok(records)
 }
 
-/// Reads what members were to get by the records in `redo`, from all of them at once.
+/// Reads the payloads of the records in `redo`, from all members concurrently.
 fn payloads(
     geometry: &Geometry,
     redo: &mut BTreeMap<RecordId, Found>,
@@ -318,22 +319,22 @@ fn payloads(
 }
 
 impl Log {
-    /// The regions, of `count`, in which what is lost may not be what it was.
+    /// Returns the regions, of `count`, in which the content of lost strips is uncertain.
     pub(super) fn unsure(&self, count: u32) -> Bits {
         self.marked(count, |remedy| !remedy.sure)
     }
 
-    /// True when parity is left somewhere that may not fit.
+    /// True if the recovery leaves parity that may not match.
     pub(super) fn leaves_doubt(&self) -> bool {
         self.in_part || self.remedies.iter().any(|(_, remedy)| remedy.left)
     }
 
-    /// True when what is lost of a write that was under way may not be known of.
+    /// True if the log may have lost the only record of an interrupted write.
     pub(super) fn is_in_part(&self) -> bool {
         self.in_part
     }
 
-    /// Says what is found here.
+    /// Reports the findings.
     pub(super) fn tell(&self, recovery: &mut Recovery) {
         (recovery.redone, recovery.never_begun) = (self.redo.len() as u64, self.never_begun);
         self.remedies.iter().for_each(|(_, remedy)| remedy.tell(&mut recovery.partial_writes));
@@ -346,11 +347,11 @@ impl Log {
         bits
     }
 
-    /// Writes what it says once more, on all members at once, and clears the marks of regions when that leaves none in
-    /// doubt. Returns how many writes.
+    /// Writes the content of the records to all members concurrently, and clears the bits of regions if no region stays
+    /// in doubt. Returns the number of writes.
     ///
     /// # Errors
-    /// When members cannot be written: they are named. What the others have got is in `carried`.
+    /// If members cannot be written. The error names the members. `carried` records the writes to the other members.
     pub(super) fn carry_out(
         self,
         label: &Superblock,
@@ -361,7 +362,7 @@ impl Log {
     ) -> Result<u64, Failed> {
         let left = self.marked(regions.count(), |remedy| remedy.left);
         let redone = self.redo.len() as u64;
-        // Of each band there is one record, so that no two of these writes meet.
+        // Each band has one record, so these writes do not overlap.
         let (mut writings, mut keys) = (Vec::new(), Vec::new());
         for Found { record, parts, .. } in self.redo {
             for (member, bytes) in parts {
@@ -388,24 +389,24 @@ impl Log {
             repaired.clone().flat_map(|(_, remedy)| remedy.writes.iter().cloned()).collect();
         fleet.write(&writes, "resynchronizing parity after a crash")?;
         if !self.in_part && covered(label, geometry) == geometry.all_members() {
-            // There is no other doubt about these regions than the writes that have been done again.
+            // Only the replayed writes made these regions doubtful.
             bitmaps.change(Bitmap::WriteIntent, |write_intent| *write_intent = left.clone());
         }
         Ok(redone + repaired.count() as u64)
     }
 }
 
-/// What is being done while the log is read, for messages.
+/// Text for messages about reads of the log.
 const READING: &str = "reading its redo log";
 
-/// Partial writes whose strips are in memory at a time.
+/// Maximum number of partial writes whose strips are in memory at a time.
 const PARTIAL_WRITES_AT_ONCE: usize = 256;
 
 /// Headers, by byte offset on the member.
 type Headers = BTreeMap<u64, RedoRecord>;
 
-/// The headers of the label's activation in the logs of all members; those whose logs cannot be read everywhere get
-/// into `unreadable`.
+/// Returns the headers of the label's activation in the logs of all members. Members whose logs are partly unreadable
+/// are added to `unreadable`.
 fn headers(
     label: &Superblock,
     drives: &[Option<Drive>],
@@ -416,7 +417,7 @@ fn headers(
     let readings: Vec<Reading> =
         fleet.here().map(|member| Reading { member, offset, bytes }).collect();
     let mut found = BTreeMap::<MemberIndex, Headers>::new();
-    // A piece at a time: next to nothing of the log is ever a header of this activation.
+    // The log is read in pieces, because only a small part of it consists of headers of this activation.
     let mut look = |of: usize, piece_offset: u64, piece: Result<&[u8], IoError>| {
         let member = readings[of].member;
         let piece = match piece {
@@ -442,7 +443,7 @@ fn is_ours(label: &Superblock, header: &RedoHeader) -> bool {
     header.array == label.array && header.epoch == label.epoch
 }
 
-/// Where the log has what a member was to get, behind the header at `offset`; `None` when that is beyond its end.
+/// Returns the location of a payload after the header at `offset`; `None` if it is beyond the end of the log.
 fn payload_at(
     part: &RedoPart,
     geometry: &Geometry,
@@ -456,7 +457,7 @@ fn payload_at(
     (start + bytes <= log + log_bytes).then_some(Reading { member, offset: start, bytes: whole })
 }
 
-/// True when a part lies where the array has a strip.
+/// True if a part is within a strip of the array.
 fn within(geometry: &Geometry, regions: &Regions, stripe: u64, part: &RedoPart) -> bool {
     let end = u64::from(part.offset) + u64::from(part.blocks);
     stripe < geometry.stripes()
@@ -465,8 +466,8 @@ fn within(geometry: &Geometry, regions: &Regions, stripe: u64, part: &RedoPart) 
         && end <= geometry.strip_blocks().into()
 }
 
-/// True when every write to the record's stripe was logged since it was written: all writes are, or a member with a
-/// part of that stripe was out then, and still is, or the label that calls it in sync may not have reached all.
+/// True if every write to the record's stripe since the record was logged: either all writes are logged, or a member of
+/// this stripe was out then and still is, or the label that calls it in sync may not have reached all members.
 fn counts(label: &Superblock, geometry: &Geometry, record: &RedoRecord) -> bool {
     let RedoHeader { generation, out, stripe, .. } = record.header;
     let concerned = geometry.groups_with(MemberSet::of(geometry.member(stripe, 0)));
@@ -474,26 +475,27 @@ fn counts(label: &Superblock, geometry: &Geometry, record: &RedoRecord) -> bool 
         && (logs_all(label) || (out & label.logged).intersects(concerned))
 }
 
-/// True when a list of partial writes is complete: every write since is on record, in full or as a partial write.
+/// True if a list of partial writes counts: every later write is recorded, completely or as a partial write.
 fn tells(label: &Superblock, header: &RedoHeader) -> bool {
     header.generation >= label.logged_since && logs_all(label)
 }
 
-/// True when a member may be given its part: it, or the drive that has taken its place, has got every write since. One
-/// that was out in between got those that it missed by being rebuilt.
+/// True if a member may receive its part: the member, or the drive that replaced it, has received every write since. A
+/// member that was out in between received the missed writes by its rebuild.
 fn takes(label: &Superblock, record: &RedoRecord, part: &RedoPart) -> bool {
     let Some(row) = label.members.get(part.slot.at()) else { return false };
     let replacement = record.header.replacement == Some((part.slot, row.uuid));
     let stayed = match row.state {
         RecordedState::Rebuilding => record.header.generation > row.held_generation,
-        // Before it was called in sync, everything older than its coming back was done and no longer counts.
+        // Before the label called the member in sync, all records from before its return were complete, and no longer
+        // count.
         RecordedState::InSync | RecordedState::Faulty | RecordedState::Missing => true,
     };
     (row.uuid == part.uuid || replacement) && stayed
 }
 
-/// True when every member that has to has its part: one that was in its place when the record was written, or was
-/// written along with it, and is here.
+/// True if every required member has its part: each present member that was in its slot when the record was written, or
+/// was written together with it as a replacement.
 fn is_whole(label: &Superblock, drives: &[Option<Drive>], found: &Found) -> bool {
     let Found { record, parts, .. } = found;
     record.parts().iter().all(|part| {

@@ -1,4 +1,4 @@
-//! Members that are slow, silent or refuse everything, and a clock that passes.
+//! Tests with slow, unresponsive and refusing members, and with a simulated clock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -16,10 +16,10 @@ use crate::error::ArrayError;
 const MIB: u64 = 1 << 20;
 const SECOND: Nanos = Nanos::SECOND;
 
-/// Time between two looks.
+/// Time between two checks.
 const STEP: Nanos = Nanos(10 * Nanos::MILLI.0);
 
-/// Drives of 32 MiB that hold their own number everywhere, with what breaks them.
+/// Returns drives of 32 MiB that contain their own number everywhere, and their fault plans.
 fn drives(count: u8) -> (Vec<Option<Drive>>, Vec<FaultPlan>) {
     let one = |number: u8| {
         let ram = RamDevice::new((32 * MIB) >> 12, BlockSize::B4096);
@@ -33,7 +33,7 @@ fn drives(count: u8) -> (Vec<Option<Drive>>, Vec<FaultPlan>) {
     (0..count).map(one).unzip()
 }
 
-/// What is read from the start of every member, and how long that takes.
+/// Reads from the start of every member, and returns the result and the duration.
 fn read(drives: &[Option<Drive>], bytes: u64) -> (Result<Vec<super::Read>, Failed>, Nanos) {
     let members = (0..drives.len() as u8).map(MemberIndex);
     let readings: Vec<Reading> =
@@ -90,7 +90,7 @@ fn only_who_is_silent_is_given_up_and_all_of_them_at_once() {
     for silent in [1, 4] {
         plans[silent].add(read_rule(Effect::Hang).when(When::Nth(5)));
     }
-    // Slow, and never silent.
+    // This drive is slow, but never unresponsive.
     plans[2].add(read_rule(Effect::Delay(Nanos::MILLI.times(1500))));
     let (found, took) = read(&drives, 16 * MIB);
     let mut blamed = blamed(found);
@@ -109,7 +109,7 @@ fn silence_is_ten_seconds() {
     assert!(took > SECOND.times(9) && took < SECOND.times(11), "{took:?}");
 }
 
-/// A drive that refuses queues for a while, as one that has outstanding requests of an earlier use does.
+/// A drive that refuses queues for some time, like a drive with outstanding requests of an earlier use.
 struct Owing {
     device: Arc<dyn BlockDevice>,
     refusals: AtomicU32,
@@ -131,7 +131,8 @@ impl BlockDevice for Owing {
     }
 }
 
-/// An array that was just stopped had left reads that no task waited for; the next start blamed the drive at once.
+/// The history of the bug: an array that was just stopped had left reads for which no task waited, and the next start
+/// failed the drive immediately.
 #[test]
 fn a_drive_that_owes_answers_has_the_time_of_any_answer() {
     let check = |count, kind, expected: &[u8], least: u64, most: u64| {
@@ -149,7 +150,7 @@ fn a_drive_that_owes_answers_has_the_time_of_any_answer() {
     check(1, IoErrorKind::Gone, &[0], 0, 1);
 }
 
-/// Each answer takes less than a second, all of them together more than any limit.
+/// Each answer takes less than a second, but all answers together exceed every limit.
 #[test]
 fn a_busy_drive_is_alive() {
     let (drives, plans) = drives(1);
@@ -173,7 +174,7 @@ fn a_drive_that_is_silent_too_often_is_given_up() {
     assert!(took < SECOND.times(40), "{took:?}");
 }
 
-/// The process was stopped for an hour in the middle.
+/// The process is suspended for an hour during the work.
 #[test]
 fn time_in_which_the_process_did_not_run_is_no_silence() {
     let (drives, plans) = drives(2);
@@ -204,7 +205,7 @@ fn what_cannot_be_read_is_reported_block_by_block() {
     assert!(read.why.is_some_and(|why| why.what.contains("drive0: reading failed")));
 }
 
-/// A failure that is not the medium's is that of the member, however large the request.
+/// A failure other than a medium error fails the member, for requests of any size.
 #[test]
 fn a_failure_of_another_kind_is_that_of_the_member() {
     let (drives, plans) = drives(3);
@@ -250,7 +251,7 @@ fn what_was_written_survives_a_power_cut() {
     assert!(found[0].bytes.iter().all(|byte| *byte == 7));
 }
 
-/// A drive whose queue takes nothing, or cannot be opened.
+/// A drive whose queue accepts nothing, or cannot be opened.
 struct Closed {
     inner: RamDevice,
     opens: bool,
@@ -305,7 +306,7 @@ fn a_queue_that_takes_nothing_is_given_up() {
     assert!(took < SECOND.times(11), "{took:?}");
 }
 
-/// A drive whose queue takes one request, and nothing after that.
+/// A drive whose queue accepts one request, and nothing afterwards.
 struct Exhausted(RamDevice);
 
 impl BlockDevice for Exhausted {

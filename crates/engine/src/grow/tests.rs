@@ -1,4 +1,4 @@
-//! What was written, for either size of an array that grows, and the places that are made zeroes.
+//! Tests the written regions for both sizes of an array that grows, and the ranges that are zeroed.
 
 use strake_ondisk::{Bits, Consistency, Format, HEAD_BYTES};
 use strake_raid::{Geometry, GeometrySpec, Level, Regions};
@@ -24,7 +24,7 @@ fn plan(before: u64, after: u64) -> GrowPlan {
     GrowPlan { change: Change::Grow, before, after, formats, limit, sizes: Vec::new() }
 }
 
-/// From about 1 TiB on regions get larger with the array, so that a bit stands for other stripes.
+/// From about 1 TiB on, regions grow with the array, so a bit then covers other stripes.
 #[test]
 fn no_region_that_holds_data_is_called_unwritten_under_either_size() {
     let mut changed = 0;
@@ -47,7 +47,7 @@ fn no_region_that_holds_data_is_called_unwritten_under_either_size() {
             written.set(old.count() - 1);
             let both = plan.written(&written, Consistency::Safe);
             let [first, second] = [0, 1].map(|page| Some(both.page_bytes(page).to_vec()));
-            // As a start reads them, with the number of regions of one size or the other.
+            // A start reads the pages with the number of regions of either size.
             let under_old = Bits::from_pages(old.count(), &[first.clone(), second.clone()]);
             let under_new = Bits::from_pages(new.count(), &[first, second]);
             for region in written.iter_ones() {

@@ -1,4 +1,4 @@
-//! How far a scrub has come, in a form that outlasts the array's run.
+//! The position of a scrub, in a form that can be stored.
 
 use std::ops::Range;
 
@@ -8,29 +8,28 @@ use strake_units::RegionIndex;
 use super::{ScrubCounts, ScrubFinding, ScrubMode, ScrubState};
 use crate::limits::SCRUB_FINDINGS_MAX;
 
-/// How far a scrub has come and what it found: all that is needed to take it up after a restart, with any number of
-/// cores.
+/// The progress and the findings of a scrub, from which it can continue after a restart, with any number of cores.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScrubPosition {
-    /// What it does.
+    /// The mode of the scrub.
     pub mode: ScrubMode,
-    /// Where it stands.
+    /// The state of the scrub.
     pub state: ScrubState,
-    /// Regions of the array that it is of.
+    /// Number of regions of the array.
     pub regions: u32,
-    /// Regions that it has been over, as runs in ascending order.
+    /// Scrubbed regions, as runs in ascending order.
     pub done: Vec<Range<u32>>,
-    /// What it has seen there.
+    /// Counts of the scrubbed regions.
     pub counts: ScrubCounts,
-    /// What it found there.
+    /// Findings in the scrubbed regions.
     pub findings: Vec<ScrubFinding>,
-    /// Findings that are not listed, because there was no room.
+    /// Number of findings that are not listed, because the list is full.
     pub unlisted: u64,
 }
 
 impl ScrubPosition {
-    /// The regions that are done, if this can be a position in an array of `geometry` with so many regions. It may come
-    /// from an untrusted file.
+    /// Returns the scrubbed regions, if the position is valid for an array of `geometry` with `regions` regions. The
+    /// position may come from an untrusted file.
     pub(super) fn of(&self, geometry: &Geometry, regions: u32) -> Option<RegionSet> {
         let inside = |finding: &ScrubFinding| {
             finding.member.is_none_or(|member| member.at() < geometry.members())
@@ -69,7 +68,7 @@ pub(super) struct RegionSet {
 }
 
 impl RegionSet {
-    /// None of so many regions.
+    /// Creates an empty set for `regions` regions.
     pub(super) fn new(regions: u32) -> Self {
         Self { bits: vec![false; regions as usize] }
     }
@@ -82,7 +81,7 @@ impl RegionSet {
         self.bits[region.0 as usize] = true;
     }
 
-    /// What is in it, as runs in ascending order.
+    /// Returns the regions in the set, as runs in ascending order.
     pub(super) fn runs(&self) -> Vec<Range<u32>> {
         let mut runs: Vec<Range<u32>> = Vec::new();
         for at in (0..self.bits.len()).filter(|at| self.bits[*at]).map(|at| at as u32) {

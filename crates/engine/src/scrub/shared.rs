@@ -1,7 +1,7 @@
-//! The scrub that was begun last, as all shards share it.
+//! The last scrub, which all shards share.
 //!
-//! What is found in a region is final when the region is done: a scrub that is interrupted looks at regions
-//! again that were not, and must not count twice what it finds there.
+//! Findings in a region are final when the region is complete. An interrupted scrub checks incomplete regions again,
+//! and must not count their findings twice.
 
 use strake_raid::{Geometry, Regions};
 use strake_units::{Nanos, RegionIndex};
@@ -10,23 +10,23 @@ use super::position::{RegionSet, ScrubPosition};
 use super::{ScrubCounts, ScrubFinding, ScrubMode, ScrubOrder, ScrubState, ScrubStatus};
 use crate::limits::{SCRUB_FINDINGS_MAX, SCRUB_TELL_EVERY};
 
-/// What was found in one band.
+/// Findings in one band.
 #[derive(Default)]
 pub(crate) struct ScrubReport {
     pub(crate) findings: Vec<ScrubFinding>,
 }
 
-/// What was found in some regions.
+/// Findings in some regions.
 #[derive(Clone, Default)]
 struct Found {
-    /// But for what was checked and what could not be, which each core counts for itself.
+    /// Counts except the checked and unchecked bytes, which each core counts separately.
     counts: ScrubCounts,
     findings: Vec<ScrubFinding>,
     unlisted: u64,
 }
 
 impl Found {
-    /// Takes a finding in. It is only counted when it cannot join another one and there is no `room`.
+    /// Adds a finding. If it cannot be merged with another finding and there is no `room`, it is only counted.
     fn add(&mut self, finding: &ScrubFinding, geometry: &Geometry, room: bool) {
         self.counts.note(finding, geometry.block_size().shift());
         if self.findings.iter_mut().rev().any(|known| known.join(finding, geometry)) {
@@ -38,7 +38,7 @@ impl Found {
         }
     }
 
-    /// Takes in what was found elsewhere.
+    /// Adds the findings of `other`.
     fn merge(&mut self, other: Self, geometry: &Geometry) {
         self.counts.add(&other.counts);
         self.unlisted += other.unlisted;
@@ -50,21 +50,21 @@ impl Found {
     }
 }
 
-/// The scrub that was begun last.
+/// The last scrub.
 pub(crate) struct SharedScrub {
     geometry: Geometry,
     regions: Regions,
-    /// Without what was counted and found.
+    /// The status without counts and findings.
     status: Option<ScrubStatus>,
-    /// Regions that were looked at from the first to the last band.
+    /// Regions that were scrubbed completely.
     done: RegionSet,
-    /// What was found there.
+    /// Findings in these regions.
     settled: Found,
-    /// What each shard found in the region that it is at.
+    /// Findings of each shard in its present region.
     open: Vec<Found>,
-    /// Shards that are not through.
+    /// Number of shards that have not finished.
     shards_left: u16,
-    /// When findings were last reported.
+    /// Time of the last report of findings.
     reported: Option<Nanos>,
 }
 
@@ -83,7 +83,7 @@ impl SharedScrub {
         }
     }
 
-    /// Starts a scrub in `state`, unless one is in progress. False then.
+    /// Starts a scrub in `state`. Returns false if a scrub is in progress.
     pub(crate) fn begin(&mut self, mode: ScrubMode, state: ScrubState, shards: u16) -> bool {
         if self.status.is_some_and(|status| !status.state.is_over()) {
             return false;
@@ -98,7 +98,8 @@ impl SharedScrub {
         true
     }
 
-    /// Takes up the scrub that `position` is of. False when another one was begun, or it is not of this array.
+    /// Continues the scrub of `position`. Returns false if another scrub was started, or if the position does not fit
+    /// this array.
     pub(crate) fn take_up(&mut self, position: &ScrubPosition, shards: u16) -> bool {
         let Some(done) = position.of(&self.geometry, self.regions.count()) else { return false };
         if self.status.is_some() || !self.begin(position.mode, position.state, shards) {
@@ -113,8 +114,8 @@ impl SharedScrub {
         true
     }
 
-    /// From where the scrub could be taken up if it were interrupted now. What was found in regions that are not done
-    /// is found again, except what was put right.
+    /// Returns the position from which the scrub could continue after an interruption now. Findings in incomplete
+    /// regions will be found again, except repaired findings.
     pub(crate) fn position(&self) -> Option<ScrubPosition> {
         let status = self.status?;
         let mut found = self.settled.clone();
@@ -133,7 +134,8 @@ impl SharedScrub {
         })
     }
 
-    /// Moves the scrub that is under way to `state`. False when there is none, or it is there already.
+    /// Changes the state of the scrub in progress to `state`. Returns false without such a scrub, or if the state is
+    /// unchanged.
     pub(crate) fn change(&mut self, state: ScrubState) -> bool {
         match &mut self.status {
             Some(status) if !status.state.is_over() && status.state != state => {
@@ -168,8 +170,7 @@ impl SharedScrub {
         all.findings
     }
 
-    /// Takes note of what shard `core` found in a band for scrub `number`. What was found so far, when that is to be
-    /// reported.
+    /// Records the findings of shard `core` in a band for scrub `number`. Returns the counts so far if a report is due.
     pub(crate) fn report(
         &mut self,
         (core, number): (u16, u64),
@@ -191,7 +192,7 @@ impl SharedScrub {
         self.status().map(|status| status.counts)
     }
 
-    /// The first region from `region` on that shard `core` of `cores` owns and that is not done.
+    /// Returns the first incomplete region from `region` on that shard `core` of `cores` owns.
     pub(crate) fn next(
         &self,
         region: RegionIndex,
@@ -203,8 +204,8 @@ impl SharedScrub {
         own.into_iter().find(|region| !self.done.contains(*region))
     }
 
-    /// Shard `core` has been over all of `region` for scrub `number`; `checked` and `unchecked` are the bytes it
-    /// counted there. False when that scrub has finished.
+    /// Records that shard `core` has scrubbed all of `region` for scrub `number`. `checked` and `unchecked` are the
+    /// bytes that it counted there. Returns false if this scrub has ended.
     pub(crate) fn region_done(
         &mut self,
         (core, number): (u16, u64),
@@ -223,7 +224,7 @@ impl SharedScrub {
         true
     }
 
-    /// A shard has scrubbed all it owns. True for the last shard.
+    /// Records that a shard has scrubbed all its regions. Returns true for the last shard.
     pub(crate) fn shard_done(&mut self, number: u64) -> bool {
         let Some(status) = self.status.as_mut().filter(|status| status.number == number) else {
             return false;

@@ -1,4 +1,4 @@
-//! The list of findings is bounded, and like ones that adjoin are one.
+//! Tests that the list of findings is bounded, and that adjacent equal findings are merged.
 
 use strake_raid::{Geometry, GeometrySpec, Level, Regions};
 use strake_units::{BlockSize, Lba, LbaRange, MemberIndex, Nanos, RegionIndex, StripeIndex};
@@ -75,7 +75,7 @@ fn findings_are_reported_once_a_minute() {
     check(1, 100, Some(1));
     check(1, 159, None);
     check(1, 160, Some(3));
-    // Of a scrub that is over nothing is heard.
+    // Reports for a finished scrub are ignored.
     check(7, 300, None);
 }
 
@@ -96,7 +96,7 @@ fn one_scrub_at_a_time() {
     assert_eq!(shared.status().map(|s| (s.number, s.state)), Some((2, ScrubState::Running)));
 }
 
-/// What is found in a region that was not finished is found again, except what was put right.
+/// Findings in an unfinished region will be found again, except repaired findings.
 #[test]
 fn a_position_holds_what_is_not_found_again() {
     let mut shared = SharedScrub::new(geometry());

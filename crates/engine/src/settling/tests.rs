@@ -94,7 +94,7 @@ fn records_say_how_long_is_enough() {
     let label = label(7, false);
     let known = Candidate { settled_at: Some(LATER), ..remote(&label) };
     assert_eq!(wait_until(&[remote(&label), known], |_| LastUse::Recorded), Some(LATER));
-    // Of an activation that they do not know, they do not say enough.
+    // For an unknown activation, the records are not sufficient.
     assert_eq!(wait_until(&[known], |_| UNKNOWN), Some(NOW.plus(SETTLE_TIME_MAX)));
     let much_later = NOW.plus(Nanos::SECOND.times(60));
     let known = Candidate { settled_at: Some(much_later), ..remote(&label) };

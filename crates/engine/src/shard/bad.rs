@@ -1,7 +1,8 @@
-//! Bad blocks, as one shard sees them: which blocks of a stripe are not used, and reports of others to the leader.
+//! Bad blocks on one shard: the blocks of a stripe that are not used, and reports to the leader.
 //!
-//! The leader keeps the list (`bad_leader.rs`), has it written to every member and sends it to every shard before it
-//! answers. Only the task that holds a band changes what the list says about it, so it cannot change under that task.
+//! The leader keeps the list (`bad_leader.rs`), writes it to every member and sends it to every shard before it
+//! answers. Only the task that holds a band changes the entries of this band, so the entries do not change during the
+//! task.
 //!
 //! ```text
 //!  a rebuild cannot recover a block    --> hollow, listed --> the rebuild continues
@@ -24,15 +25,15 @@ use super::Shard;
 use super::wait::WaitQueue;
 use crate::message::{BadNote, Change, Peer, ToLeader};
 
-/// What a shard knows of bad blocks.
+/// The bad blocks on a shard.
 pub(crate) struct BadTable {
     list: Arc<BadList>,
-    /// The bands with blocks on the list, by number among those of a member: sorted, and none of them touch.
+    /// The bands with listed blocks, by number on a member. The ranges are sorted and not adjacent.
     bands: Vec<Range<u64>>,
     band_blocks: u64,
-    /// Numbers the notes that are sent to the leader.
+    /// Counts the notes that were sent to the leader.
     ticket: u64,
-    /// The leader's answers that no task has taken yet.
+    /// Answers of the leader that no task has taken yet.
     answers: Vec<(u64, Result<(), IoErrorKind>)>,
     waiting: WaitQueue,
 }
@@ -44,7 +45,7 @@ impl BadTable {
         Self { list, bands, band_blocks, ticket: 0, answers: Vec::new(), waiting }
     }
 
-    /// The leader's list from now on.
+    /// Replaces the list by the list of the leader.
     pub(crate) fn replace(&mut self, list: Arc<BadList>) {
         if !Arc::ptr_eq(&self.list, &list) {
             self.bands = bands_of(&list, self.band_blocks);
@@ -52,14 +53,14 @@ impl BadTable {
         self.list = list;
     }
 
-    /// Whether a block is listed, of whichever member, in the band of the stripe with block `at` of the members.
+    /// True if a block of any member is listed in the band that contains block `at` of the members.
     fn touches(&self, at: Lba) -> bool {
         let band = at.0 / self.band_blocks;
         let next = self.bands.partition_point(|bands| bands.end <= band);
         self.bands.get(next).is_some_and(|bands| bands.start <= band)
     }
 
-    /// The leader has answered.
+    /// Stores an answer of the leader.
     pub(crate) fn answered(&mut self, ticket: u64, result: Result<(), IoErrorKind>) {
         self.answers.push((ticket, result));
         self.waiting.wake_all();
@@ -71,7 +72,7 @@ impl BadTable {
     }
 }
 
-/// The bands with blocks on the list.
+/// Returns the bands with listed blocks.
 fn bands_of(list: &BadList, band_blocks: u64) -> Vec<Range<u64>> {
     let mut all: Vec<Range<u64>> = list
         .runs()
@@ -91,13 +92,13 @@ fn bands_of(list: &BadList, band_blocks: u64) -> Vec<Range<u64>> {
     bands
 }
 
-/// The rows of `window` in a stripe's strips.
+/// Returns the rows of `window` at `position`.
 pub(crate) const fn all_of(position: u8, window: Window) -> Transfer {
     Transfer { position, strip: 0, offset: window.offset, blocks: window.blocks }
 }
 
-/// Positions with bad blocks in `window` that are read only when no other copy is left: copies that are not listed hold
-/// the same, but a listed one was never compared with them.
+/// Returns positions with bad blocks in `window` that are read only if no other copy is left: unlisted copies are
+/// equal, but a listed copy was never compared with them.
 pub(super) fn suspect_copies(shard: &Shard, band: Band, window: Window) -> PositionSet {
     match shard.geometry.copies() {
         1 => PositionSet::EMPTY,
@@ -106,20 +107,20 @@ pub(super) fn suspect_copies(shard: &Shard, band: Band, window: Window) -> Posit
 }
 
 impl Shard {
-    /// True when no block of any member is bad, which is the rule.
+    /// True if no block of any member is bad, which is the normal case.
     pub(crate) fn no_bad_blocks(&self) -> bool {
         self.bad.borrow().list.is_empty()
     }
 
-    /// True when a block of some member is listed in the band that row `offset` of the stripe is in: requests there are
-    /// for tasks, which ask about each of their blocks. Groups of members are not distinguished.
+    /// True if a block of any member is listed in the band that contains row `offset` of the stripe. Tasks execute
+    /// requests in such a band, because they check each block. Groups of members are not distinguished.
     #[inline]
     pub(crate) fn is_bad_band(&self, stripe: StripeIndex, offset: u32) -> bool {
         let bad = self.bad.borrow();
         !bad.bands.is_empty() && bad.touches(self.geometry.member_lba(stripe, offset))
     }
 
-    /// What of `sets` holds for a request to `spot`.
+    /// Restricts `sets` to the members that are usable for a request to `spot`.
     #[inline]
     pub(super) fn without_bad(&self, sets: Sets, spot: &Spot) -> Sets {
         match self.is_bad_band(spot.place.stripe, spot.place.offset) {
@@ -134,13 +135,13 @@ impl Shard {
         (member, LbaRange::new(at, u64::from(transfer.blocks)))
     }
 
-    /// True when one of the runs of bad blocks in `transfer` is such that `test` holds.
+    /// True if `test` holds for a run of bad blocks in `transfer`.
     fn any_run(&self, band: Band, transfer: &Transfer, test: impl Fn(&BadRun) -> bool) -> bool {
         let (member, range) = self.place(band, transfer);
         self.bad.borrow().list.within(member, range).any(test)
     }
 
-    /// The positions with runs of bad blocks in `window` such that `test` holds.
+    /// Returns the positions with a run of bad blocks in `window` for which `test` holds.
     fn positions(&self, band: Band, window: Window, test: impl Fn(&BadRun) -> bool) -> PositionSet {
         if self.no_bad_blocks() {
             return PositionSet::EMPTY;
@@ -150,22 +151,22 @@ impl Shard {
             .collect()
     }
 
-    /// Positions with bad blocks in `window`.
+    /// Returns the positions with bad blocks in `window`.
     pub(crate) fn bad_positions(&self, band: Band, window: Window) -> PositionSet {
         self.positions(band, window, |_| true)
     }
 
-    /// Positions that must not be read over `window`: they hold blocks that were never filled.
+    /// Returns the positions that must not be read in `window`, because they contain blocks that were never filled.
     pub(crate) fn hidden_positions(&self, band: Band, window: Window) -> PositionSet {
         self.positions(band, window, |run| run.what.is_hidden())
     }
 
-    /// True when some of the blocks are bad.
+    /// True if some of the blocks are bad.
     pub(crate) fn is_bad(&self, band: Band, transfer: &Transfer) -> bool {
         !self.no_bad_blocks() && self.any_run(band, transfer, |_| true)
     }
 
-    /// True when some of these data are given up: whatever can be recovered there is not what was written.
+    /// True if some of these data are abandoned. A reconstruction would not return the written data.
     pub(crate) fn is_given_up(&self, band: Band, strip: u8, window: Window) -> bool {
         let parity = match self.geometry.scheme() {
             Scheme::Parity(_) => true,
@@ -175,13 +176,13 @@ impl Shard {
         parity && !self.no_bad_blocks() && self.any_run(band, &wanted, |r| r.what.is_given_up())
     }
 
-    /// A note that `event` happened to the blocks of `transfer`.
+    /// Returns a note of `event` for the blocks of `transfer`.
     pub(crate) fn bad_note(&self, band: Band, transfer: &Transfer, event: BadEvent) -> BadNote {
         let (member, range) = self.place(band, transfer);
         BadNote { member, range, event }
     }
 
-    /// Notes that `position` must not be read where blocks of `listed` are on the list, except where they are hidden.
+    /// Adds notes that hide the blocks of `position` where blocks of `listed` are on the list, except hidden blocks.
     pub(super) fn hide_where_listed(
         &self,
         band: Band,
@@ -200,10 +201,10 @@ impl Shard {
         within.map(|range| BadNote { member: hidden, range, event: BadEvent::Hollow }).collect()
     }
 
-    /// Has the leader take note, and waits until the list is on every live member and known to every shard.
+    /// Sends notes to the leader, and waits until the list is on every live member and every shard.
     ///
     /// # Errors
-    /// When the list is full, or the array has lost too many members.
+    /// If the list is full, or the array has failed.
     pub(crate) async fn note_bad(&self, notes: Vec<BadNote>) -> Result<(), IoError> {
         if notes.is_empty() {
             return Ok(());
@@ -227,7 +228,7 @@ impl Shard {
         answer.await.map_err(IoError::new)
     }
 
-    /// Takes note that these blocks were read, or hold what the rest of their stripe says, stably.
+    /// Records that these blocks were read, or stably contain their reconstructed content.
     pub(crate) async fn note_restored(
         &self,
         band: Band,
@@ -239,8 +240,8 @@ impl Shard {
         self.note_bad(vec![self.bad_note(band, transfer, BadEvent::Restored)]).await
     }
 
-    /// Takes note of what `plan` wrote, stably, but for the positions in `failed`: `event` happened to it, and data
-    /// strips in `zeroed` hold zeroes in place of data that are given up.
+    /// Records the stable writes of `plan`, except for the positions in `failed`: `event` happened to the written
+    /// blocks, and data strips in `zeroed` contain zeroes instead of abandoned data.
     pub(crate) async fn note_written(
         &self,
         band: Band,
@@ -261,7 +262,7 @@ impl Shard {
         self.note_bad(notes.collect()).await
     }
 
-    /// True when `position` holds data in the band's stripe.
+    /// True if `position` is a data strip in the stripe of the band.
     pub(crate) fn holds_data(&self, band: Band, position: u8) -> bool {
         match self.geometry.role(band.stripe, position) {
             Role::Data { .. } => true,
@@ -270,7 +271,7 @@ impl Shard {
     }
 }
 
-/// Columns still to be worked on, the first ones on top.
+/// Columns that are not yet processed, the first columns on top.
 pub(crate) struct Columns(arrayvec::ArrayVec<Window, 24>);
 
 impl Columns {
@@ -282,7 +283,7 @@ impl Columns {
         self.0.pop()
     }
 
-    /// Puts both halves of `window` back, which has more than one block.
+    /// Puts both halves of `window` back. The window must have more than one block.
     pub(crate) fn halve(&mut self, window: Window) {
         let blocks = window.blocks / 2;
         self.0.push(Window { offset: window.offset + blocks, blocks: window.blocks - blocks });

@@ -1,4 +1,4 @@
-//! The list of bad blocks as the leader keeps it: one list, written to every live member like a label.
+//! The leader's list of bad blocks, which is written to every live member like a label.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use crate::events::ArrayEventKind;
 use crate::message::BadNote;
 
 impl Leader {
-    /// Changes the list. `Ok(false)` when it says so already.
+    /// Changes the list. Returns `Ok(false)` if the list already contains the change.
     ///
     /// # Errors
-    /// When it is full; it is then as it was.
+    /// If the list is full. The list is then unchanged.
     pub(super) fn note_bad(&mut self, notes: &[BadNote]) -> Result<bool, IoErrorKind> {
         let mut list = BadList::clone(&self.state.bad.list);
         let mut changed = false;
@@ -30,8 +30,8 @@ impl Leader {
         Ok(changed)
     }
 
-    /// The records of the list that have to be written to live members, by member and byte offset; none when they have
-    /// it. Sets the feature bit that keeps programs away that would read what is bad.
+    /// Returns the records of the list to write to live members, by member and byte offset; none if the members have
+    /// the list. Sets the feature bit that prevents a start by programs that do not support the list.
     pub(super) fn bad_records(&mut self) -> Vec<(MemberIndex, u64, [u8; 4096])> {
         let bit = if self.state.bad.list.is_empty() { 0 } else { INCOMPAT_BAD_BLOCKS };
         let superblock = &mut self.state.superblock;
@@ -52,7 +52,7 @@ impl Leader {
 }
 
 impl Shard {
-    /// Shows the list, and tells when more is lost.
+    /// Publishes the list, and reports an event if more blocks are lost.
     pub(super) fn show_bad(&self, leader: &Leader) {
         let before = self.shared.bad_blocks();
         let list = Arc::clone(&leader.state.bad.list);

@@ -1,4 +1,4 @@
-//! What a band's task does: one batch after another until nothing waits for the band.
+//! The task of a band, which executes one batch after another until nothing waits for the band.
 
 use strake_block::{BufMut, IoError, IoErrorKind, Op, SgMut};
 use strake_raid::{Band, Purpose, Query, Segment, Strategy, StripeHealth, Window, hull};
@@ -58,7 +58,7 @@ pub(crate) async fn run(shard: &Shard, entry: u32) {
                 maintain(shard, group, band, Purpose::Rebuild { targets }, origin).await;
             }
             Some(Batch::Scrub { order, origin }) => {
-                // Boxed, so that every task is not as large as the one that finds something wrong.
+                // The future is boxed, because a repair needs much more memory than other tasks.
                 let result = Box::pin(scrub::band(shard, group, band, order)).await;
                 shard.finish(origin, result, None);
             }
@@ -67,7 +67,7 @@ pub(crate) async fn run(shard: &Shard, entry: u32) {
     shard.members.borrow_mut().groups.close(group);
 }
 
-/// Reads a range of one strip, from whatever is left of its stripe if need be.
+/// Reads a range of one strip, if necessary by reconstruction from the rest of the stripe.
 pub(super) async fn read(shard: &Shard, group: Group, span: Span) {
     let Span { band, work: Work::Read { range, data, unreadable, avoid }, origin } = span else {
         unreachable!("a read batch holds a read")
@@ -83,7 +83,7 @@ pub(super) async fn read(shard: &Shard, group: Group, span: Span) {
     shard.finish(origin, result, Some(data));
 }
 
-/// Whether copies of the band may differ: its region was written before a crash, or is not initialized, and was not
+/// True if copies of the band may differ: its region was written before a crash, or is not initialized, and was not
 /// resynchronized since.
 fn copies_may_differ(shard: &Shard, band: Band) -> bool {
     shard.copies_may_differ.get()
@@ -91,8 +91,9 @@ fn copies_may_differ(shard: &Shard, band: Band) -> bool {
         && !shard.health(band).parity_trusted
 }
 
-/// Reads a range of one strip whose copies may differ, after making them agree, unless they are known to. Otherwise, if
-/// the member that was read goes out before the resync of the band, a later read returns older data.
+/// Reads a range of one strip whose copies may differ. First makes the copies consistent, unless they are known to be
+/// consistent. Otherwise, if the member that was read goes out before the resync of the band, a later read could return
+/// older data.
 async fn read_agreed(shard: &Shard, group: Group, span: Span) {
     let Span { band, work: Work::Read { range, .. }, .. } = &span else {
         unreachable!("a read batch holds a read")
@@ -110,7 +111,7 @@ async fn read_agreed(shard: &Shard, group: Group, span: Span) {
     }
 }
 
-/// What is to be read.
+/// The range to read.
 #[derive(Clone, Copy)]
 struct Wanted {
     band: Band,
@@ -119,7 +120,7 @@ struct Wanted {
     avoid: PositionSet,
 }
 
-/// Reads a range of which not every part can be recovered in the same way.
+/// Reads a range whose parts need different reconstructions.
 async fn read_by_blocks(
     shard: &Shard,
     group: Group,
@@ -170,14 +171,15 @@ async fn read_range(
     let mut patience = Patience::Short;
     let result = loop {
         if shard.shared.is_lost() {
-            // A write cut short by the loss leaves its stripe inconsistent: data recovered from it are not returned.
+            // A write that the failure of the array interrupted leaves its stripe inconsistent, so data reconstructed
+            // from the stripe are not returned.
             break Err(LOST);
         }
         if shard.is_given_up(band, segments[0].strip, window) {
             break Err(IoError::new(IoErrorKind::Medium));
         }
         if !shard.health(band).parity_trusted {
-            // The alternative is parity or a copy that may be wrong: no member is avoided for being slow.
+            // The alternative is parity or a copy that may be wrong, so slow members are not avoided.
             excluded.avoided = PositionSet::EMPTY;
             patience = Patience::Long;
         }
@@ -191,7 +193,7 @@ async fn read_range(
         };
         let Ok(plan) = strake_raid::plan(&shard.geometry, &query) else {
             if !std::mem::take(&mut excluded.avoided).is_empty() {
-                // There is no alternative: slow members are waited for.
+                // There is no alternative, so the read waits for slow members.
                 patience = Patience::Long;
                 continue;
             }
@@ -199,12 +201,12 @@ async fn read_range(
             if reported.is_empty() {
                 return (data, Ended::Stuck(Stuck { blocks: excluded.unreadable, health }));
             }
-            // What could not be read when the request came in may have been written since.
+            // Blocks that were unreadable when the request arrived may have been written since.
             excluded.unreadable -= reported;
             continue;
         };
         if !health.parity_trusted && range.blocks > 1 && shard.lacks_data(band, excluded) {
-            // What can be read in other rows must not be reconstructed from parity that may be wrong.
+            // Rows that are readable must not be reconstructed from parity that may be wrong.
             return (data, Ended::Stuck(Stuck { blocks: excluded.unreadable, health }));
         }
         if plan.strategy == Strategy::Direct {
@@ -219,7 +221,7 @@ async fn read_range(
             let (op, result) = shard.members.borrow_mut().take(slot);
             data = match op {
                 Some(Op::Read { data, .. }) => data,
-                // The drive that timed out keeps the host's buffer; the answer comes in another one.
+                // A drive that timed out keeps the host's buffer, so the answer has another buffer.
                 None | Some(_) => SgMut::from(BufMut::alone(bytes)),
             };
             match result {
@@ -230,7 +232,7 @@ async fn read_range(
                         break copy_back(shard, group, segment, source, &data).await;
                     }
                     if shard.is_bad(band, &read) {
-                        // It could be read after all. A block that stays listed does no harm.
+                        // The block was readable after all. A block that stays listed is harmless.
                         let _ = Box::pin(shard.note_restored(band, &read)).await;
                         Box::pin(heal(shard, group, band, &segments)).await;
                     }
@@ -242,7 +244,7 @@ async fn read_range(
         }
         let Some(mut loan) = shard.borrow(&plan).await else { break Err(LOST) };
         if excluded.apply(shard.health(band)) != health {
-            // A member left or was replaced while this waited for memory: what it holds is not what was planned on.
+            // A member went out or was replaced while this task waited for memory, so the plan is obsolete.
             scratch::end(&shard.scratch, loan);
             continue;
         }
@@ -267,7 +269,7 @@ async fn read_range(
 }
 
 impl Shard {
-    /// The members' views of the stripe that `band` is in, as the planner takes them.
+    /// Returns the state of the stripe of `band` for the planner.
     pub(crate) fn health(&self, band: Band) -> StripeHealth {
         let region = self.regions.region_of(band.stripe);
         let mut health = StripeHealth {
@@ -294,12 +296,12 @@ impl Shard {
         health
     }
 
-    /// True when no write to the stripe was lost sight of in the last crash: all were in the redo log.
+    /// True if all writes to the stripe before the last crash were in the redo log.
     pub(super) fn was_replayed(&self, stripe: StripeIndex) -> bool {
         self.replayed.contains(self.geometry.member(stripe, 0))
     }
 
-    /// Copies the wanted segment out of what was read or recovered.
+    /// Copies the wanted segment from the strips that were read or reconstructed.
     pub(super) fn copy_out(
         &self,
         plan: &strake_raid::Plan,

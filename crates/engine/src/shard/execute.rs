@@ -1,4 +1,4 @@
-//! Interprets plans: reads, then computes, then writes. Decides nothing about RAID; the plan does.
+//! Execution of plans: reads, computations, and then writes. The plan contains all decisions about RAID.
 
 use arrayvec::ArrayVec;
 use strake_block::{Buf, BufMut, Durability, IoErrorKind, Op, Sg, SgMut};
@@ -15,37 +15,37 @@ use super::scratch::{self, Loan};
 use crate::limits::MERGE_MAX;
 use crate::message::Fill;
 
-/// Strips a plan may touch.
+/// Maximum number of strips of a plan.
 pub(super) const STRIPS_MAX: usize = 64;
 
 /// Buffers of a plan's reads, in the plan's order.
 pub(crate) type ReadBufs = ArrayVec<BufMut, STRIPS_MAX>;
 
-/// Parity that is to be written, in the order of the plan's parity writes.
+/// Parity to write, in the order of the plan's parity writes.
 pub(super) type Parity = ArrayVec<Buf, STRIPS_MAX>;
 
-/// Writes of a plan or a record, and the positions that they are for.
+/// Writes of a plan or a record, and their positions.
 pub(super) type Slots = ArrayVec<(IoSlot, u8), { STRIPS_MAX + MERGE_MAX }>;
 
-/// Positions of a stripe that failed.
+/// Failed positions of a stripe.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Failed {
-    /// The blocks could not be read or written but the member continues.
+    /// Positions with unreadable or unwritable blocks. The members stay in use.
     pub(crate) medium: PositionSet,
-    /// The member failed.
+    /// Positions whose member failed.
     pub(crate) member: PositionSet,
-    /// The read was not waited for.
+    /// Positions whose read was slow and was not awaited.
     pub(crate) slow: PositionSet,
-    /// The other device of a pair that failed a write, and how.
+    /// The other device of a pair, if it failed a write, and its failure.
     pub(crate) replacement: Option<(MemberIndex, Failure)>,
 }
 
-/// How long reads are waited for.
+/// The wait for reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Patience {
-    /// As long as the member is in use.
+    /// Wait as long as the member is in use.
     Long,
-    /// A moment: there may be another way.
+    /// Wait only for a short time, because there may be an alternative.
     Short,
 }
 
@@ -60,7 +60,8 @@ impl Shard {
         (blocks as usize) << self.geometry.block_size().shift()
     }
 
-    /// Scratch buffers `plan` needs: one per read, one per recovered strip, one per parity that it computes in full.
+    /// Returns the number of scratch buffers that `plan` needs: one per read, one per reconstructed strip, and one per
+    /// completely computed parity.
     pub(crate) fn scratch_count(&self, plan: &Plan) -> usize {
         let k = self.geometry.data_strips();
         let parity_writes = plan.writes.iter().filter(|t| t.strip >= k).count();
@@ -71,12 +72,12 @@ impl Shard {
         plan.reads.len() + plan.recover.len() + computed
     }
 
-    /// Waits for the buffers that `plan` needs; `None` when the array is lost.
+    /// Waits for the buffers that `plan` needs. Returns `None` if the array has failed.
     pub(crate) async fn borrow(&self, plan: &Plan) -> Option<Loan> {
         self.borrow_with(plan, 0).await
     }
 
-    /// The same, and for `more` of at least a block of 4 KiB.
+    /// Waits for the buffers of `plan` and for `more` buffers of at least 4 KiB.
     pub(super) async fn borrow_with(&self, plan: &Plan, more: usize) -> Option<Loan> {
         let longest =
             plan.reads.iter().map(|t| t.blocks).max().unwrap_or(0).max(plan.window.blocks);
@@ -85,7 +86,7 @@ impl Shard {
         scratch::borrow(&self.scratch, count, bytes, || self.shared.is_lost()).await
     }
 
-    /// Reads everything the plan reads. On failure everything is given back and the positions are named.
+    /// Executes all reads of the plan. On failure, releases all buffers and returns the failed positions.
     pub(crate) async fn read_all(
         &self,
         group: Group,
@@ -96,7 +97,7 @@ impl Shard {
         self.read_all_within(group, band, plan, loan, Patience::Long).await
     }
 
-    /// The same; in a hurry, strips that take long count as failed.
+    /// Executes all reads of the plan. With short patience, slow strips count as failed.
     pub(crate) async fn read_all_within(
         &self,
         group: Group,
@@ -142,7 +143,7 @@ impl Shard {
         Err(failed)
     }
 
-    /// Sorts a failure: unreadable blocks cost those blocks, everything else costs the member.
+    /// Classifies a failure. Medium errors concern only the blocks; other errors fail the member.
     pub(crate) fn note_failure(
         &self,
         failed: &mut Failed,
@@ -175,7 +176,7 @@ impl Shard {
         }
     }
 
-    /// Computes the strips the plan recovers, over the whole window.
+    /// Reconstructs strips of the plan over the whole window.
     pub(crate) fn recover(&self, plan: &Plan, reads: &ReadBufs, loan: &mut Loan) -> ReadBufs {
         let mut wanted = ReadBufs::new();
         if plan.recover.is_empty() {
@@ -189,7 +190,7 @@ impl Shard {
         let mut recoveries = recoveries.borrow_mut();
         let known: ArrayVec<u8, STRIPS_MAX> = plan.reads.iter().map(|t| t.strip).collect();
         let recovery = recoveries.get(&known, &plan.recover).expect("a plan reads enough strips");
-        // What was read may reach beyond what is to be recovered.
+        // The strips that were read may be longer than the window.
         let sources: ArrayVec<&[u8], STRIPS_MAX> = plan
             .reads
             .iter()
@@ -207,8 +208,8 @@ impl Shard {
         wanted
     }
 
-    /// New parity by adding the change to the old: `reads` holds old data and old parity. Returns the parity
-    /// buffers in the order of the plan's parity writes and gives the old data back.
+    /// Computes new parity by adding the change of the data to the old parity. `reads` contains old data and old
+    /// parity. Returns the parity buffers in the order of the plan's parity writes, and releases the old data.
     pub(crate) fn modify(&self, plan: &Plan, batch: &WriteBatch, reads: ReadBufs) -> ReadBufs {
         let k = self.geometry.data_strips();
         let code = self.code.as_ref().expect("only parity schemes read-modify-write");
@@ -247,7 +248,8 @@ impl Shard {
         parity
     }
 
-    /// Parity from scratch over the window: every data strip is new data, was read, or was recovered.
+    /// Computes parity from all data strips over the window. Every data strip is new data, was read, or was
+    /// reconstructed.
     pub(crate) fn encode(
         &self,
         plan: &Plan,
@@ -261,7 +263,8 @@ impl Shard {
         parity
     }
 
-    /// The same, and leaves what was read and recovered to the caller, with the new data over it.
+    /// Like [`encode`](Self::encode), but leaves the strips that were read and reconstructed to the caller, overlaid
+    /// with the new data.
     fn encode_from(
         &self,
         plan: &Plan,
@@ -313,8 +316,8 @@ impl Shard {
         parity
     }
 
-    /// The new data of every data strip, when all of them are written over the whole window, each from one buffer: what
-    /// is encoded in one pass.
+    /// Returns the new data of every data strip, if all of them are written over the whole window, each from one
+    /// buffer. Such strips are encoded in one pass.
     fn whole_strips(&self, plan: &Plan, batch: &WriteBatch) -> Option<ArrayVec<Buf, STRIPS_MAX>> {
         let all = batch.segments.len() == usize::from(self.geometry.data_strips());
         if !all || batch.segments.iter().any(|segment| segment.blocks != plan.window.blocks) {
@@ -340,8 +343,8 @@ impl Shard {
         }
     }
 
-    /// Writes data and parity, or nothing but zeroes where there is no parity to write. Returns the positions that
-    /// failed.
+    /// Writes data and parity. If `parity` is `None`, zeroes or deallocates the strips of the plan. Returns the positions
+    /// that failed.
     pub(crate) async fn write_all(
         &self,
         group: Group,
@@ -396,8 +399,7 @@ impl Shard {
         slots
     }
 
-    /// Takes writes that are done, and has the members that failed them put out of use. Returns the positions that
-    /// failed.
+    /// Takes the outcomes of writes, and reports the members that failed. Returns the positions that failed.
     pub(super) fn take_written(
         &self,
         stripe: StripeIndex,
@@ -410,7 +412,7 @@ impl Shard {
             failed.replacement =
                 failed.replacement.or(self.members.borrow_mut().paired.take_failed());
             if let Err(error) = result {
-                // A write that fails costs the member whatever the reason: its block is stale from now on.
+                // A failed write fails the member for every kind of error, because its block is stale from now on.
                 failed.member.insert(position);
                 self.blame(self.geometry.member(stripe, position), error);
             }
@@ -419,7 +421,7 @@ impl Shard {
         failed
     }
 
-    /// Writes what a resync or rebuild plan computed, with `durability`. Returns the positions that failed.
+    /// Writes the strips that a resync or rebuild plan computed, with `durability`. Returns the positions that failed.
     pub(crate) async fn rewrite(
         &self,
         group: Group,
@@ -461,7 +463,7 @@ impl Shard {
         failed
     }
 
-    /// True when a whole band is zeroed or deallocated, so that no bytes need to be sent.
+    /// True if a whole band is zeroed or deallocated, so that no data need to be sent.
     pub(crate) fn writes_nothing(&self, plan: &Plan, batch: &WriteBatch) -> bool {
         let hollow = batch.items.iter().all(|item| !matches!(item.fill, Fill::Data(_)));
         let whole = plan.window.blocks == self.geometry.band_blocks();
@@ -471,7 +473,7 @@ impl Shard {
             && self.covers(batch)
     }
 
-    /// True when the batch covers every data strip of its band completely.
+    /// True if the batch covers every data strip of its band completely.
     pub(crate) fn covers(&self, batch: &WriteBatch) -> bool {
         batch.segments.len() == usize::from(self.geometry.data_strips())
             && batch.segments.iter().all(|s| s.blocks == self.geometry.band_blocks())
@@ -505,13 +507,13 @@ impl Shard {
     }
 }
 
-/// The buffer a plan read for `strip`, if it did.
+/// Returns the buffer that a plan read for `strip`, if any.
 fn held<'a>(reads: &[Transfer], bufs: &'a mut ReadBufs, strip: u8) -> Option<&'a mut BufMut> {
     let at = reads.iter().position(|t| t.strip == strip)?;
     bufs.get_mut(at)
 }
 
-/// The same byte range of every parity buffer, with its parity index.
+/// Returns a byte range of every parity buffer, with the index of the parity.
 fn windowed<'a>(
     parity: &'a mut ReadBufs,
     indices: &[u8],
@@ -540,7 +542,7 @@ fn add(
         .expect("a plan's buffers are equally long");
 }
 
-/// Every parity from all of the data, in one pass.
+/// Computes every parity from all data in one pass.
 fn encode_whole(code: &strake_parity::Code, strips: &[Buf], parity: &mut ReadBufs) {
     let strips: ArrayVec<&[u8], STRIPS_MAX> = strips.iter().map(Buf::as_slice).collect();
     let mut targets: ArrayVec<&mut [u8], STRIPS_MAX> =
@@ -548,7 +550,7 @@ fn encode_whole(code: &strake_parity::Code, strips: &[Buf], parity: &mut ReadBuf
     strake_parity::encode(code, &strips, &mut targets).expect("a plan's buffers are equally long");
 }
 
-/// Hands out consecutive parts in scatter lists as long as they go, each with its byte offset.
+/// Calls `issue` with scatter lists of consecutive parts, and with the byte offset of each list.
 fn each_list(parts: &mut Parts, mut issue: impl FnMut((usize, Sg))) {
     let mut list: Option<(usize, Sg)> = None;
     for (offset, part) in parts.drain(..) {

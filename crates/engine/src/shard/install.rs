@@ -1,7 +1,7 @@
-//! Devices that are to take a place, and may have to wait until they have answered for a former one.
+//! Devices that get an index, and may have to wait until they have completed the I/Os of an earlier membership.
 //!
-//! A device may still execute, at any later time, what it was given as a member and has not answered. Taken back
-//! before it has answered, it would silently put an old write on top of what was copied to it since.
+//! A device may still execute outstanding I/Os of an earlier membership at any later time. If it were re-added before
+//! it completed them, an old write could overwrite data that were copied to it since.
 
 use strake_units::{MemberIndex, Nanos};
 
@@ -10,12 +10,12 @@ use crate::error::ArrayError;
 use crate::limits::FORMER_PATIENCE;
 use crate::message::{Answer, Reply, View};
 
-/// A device that is to be opened for `member` as soon as it has no outstanding requests.
+/// A device to open for `member` as soon as it has no outstanding requests.
 pub(super) struct Install {
     pub(super) member: MemberIndex,
     pub(super) device: SharedDevice,
     pub(super) reply: Reply,
-    /// When it is waited for no longer.
+    /// End of the wait.
     pub(super) until: Nanos,
 }
 
@@ -26,21 +26,22 @@ impl Install {
 }
 
 impl Shard {
-    /// Opens the devices that can be opened now, and turns away those that were waited for long enough. Returns how
-    /// many were answered.
+    /// Opens the devices that can be opened now, and refuses devices whose wait has expired. Returns the number of
+    /// answers.
     pub(super) fn install_waiting(&self, waiting: &mut Vec<Install>) -> usize {
         let before = waiting.len();
         waiting.retain(|install| {
             let answer = self.install(install);
             let Some(answer) = answer else { return true };
-            // The control plane may have given up waiting.
+            // The control plane may have stopped waiting.
             let _ = install.reply.send(answer);
             false
         });
         before - waiting.len()
     }
 
-    /// Opens a device for its place, unless the one there came into use meanwhile. `None` while it has to wait.
+    /// Opens a device for its index, unless the present device came into use meanwhile. Returns `None` while the device
+    /// must wait.
     fn install(&self, install: &Install) -> Option<Answer> {
         let Install { member, device, until, .. } = install;
         let mut members = self.members.borrow_mut();

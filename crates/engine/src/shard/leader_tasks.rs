@@ -1,5 +1,5 @@
-//! The leader's two tasks: one writes labels, one writes the bitmap. Each does everything that has come up
-//! until nothing is left, so several changes share one write.
+//! The two tasks of the leader: one writes labels, the other writes bitmaps. Each task runs until no work is left, so
+//! several changes share one write.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -76,7 +76,7 @@ async fn apply(shard: &Shard, group: Group, change: Change) -> Answer {
     Ok(())
 }
 
-/// The labels say how the array stopped, and nothing is written after that.
+/// Refuses changes after the labels recorded the stop of the array.
 fn refuse_late(shard: &Shard, change: Change) -> Answer {
     if let Change::Bad { from, ticket, .. } = change {
         shard.post(from, Peer::BadNoted { ticket, result: Err(IoErrorKind::Lost) });
@@ -98,7 +98,7 @@ async fn change_drives(shard: &Shard, group: Group, step: Reconfigure) -> Answer
     Ok(())
 }
 
-/// The outcome of a member that failed an I/O it may not fail.
+/// Returns the event of a member whose I/O failed with `cause`.
 const fn event_of(cause: IoErrorKind) -> MemberEvent {
     match cause {
         IoErrorKind::Gone => MemberEvent::Vanished,
@@ -116,11 +116,11 @@ const fn event_of(cause: IoErrorKind) -> MemberEvent {
 }
 
 fn answer_to(reply: Option<Reply>, answer: Answer) {
-    // The caller may have given up waiting; what was done stays done.
+    // The caller may have stopped waiting. The change remains.
     let _ = reply.map(|reply| reply.send(answer));
 }
 
-/// True when the array still holds its data without `member` as well.
+/// True if the array keeps its data without `member`.
 fn survives_without(shard: &Shard, leader: &Leader, member: MemberIndex) -> bool {
     shard.geometry.tolerates(leader.impaired().with(member))
 }
@@ -162,7 +162,7 @@ pub(super) async fn fail_member(
     }
 }
 
-/// Puts a live member out of use, and tells. False when it is out already.
+/// Puts a live member out of use, and reports an event. Returns false if the member is already out.
 fn put_out(
     shard: &Shard,
     leader: &mut Leader,
@@ -171,7 +171,7 @@ fn put_out(
     cause: Option<IoErrorKind>,
 ) -> bool {
     if leader.is_swapping(member) {
-        // Its replacement has its place already.
+        // The replacement already has the slot.
         return false;
     }
     let doubt = shard.doubt_without(leader, member);
@@ -181,7 +181,7 @@ fn put_out(
     shard.put_in_doubt(leader, &doubt);
     reconfigure(shard, leader, Event::MemberOut(member));
     shard.shared.note_failing(member);
-    // Shown together with the state.
+    // The cause is published together with the state.
     leader.causes[member.at()] = Some(cause_of(cause));
     let kind = match (event, cause) {
         (MemberEvent::Vanished, _) => ArrayEventKind::MemberVanished,
@@ -192,22 +192,22 @@ fn put_out(
     true
 }
 
-/// Nothing but a hand takes a member out without an error.
+/// Without an error, only the operator puts a member out of use.
 fn cause_of(error: Option<IoErrorKind>) -> MemberCause {
     error.map_or(MemberCause::ByHand, MemberCause::Error)
 }
 
-/// Takes a member out of use.
+/// Puts a member out of use.
 async fn fail(shard: &Shard, group: Group, member: MemberIndex, reason: FailReason) -> Answer {
     if matches!(reason, FailReason::Request(MemberEvent::OperatorFailed)) {
         refuse_needed(shard, member)?;
         unmark_idle(shard, group).await;
     }
-    // The flush may have cost another member.
+    // Another member may have failed during the flush.
     fail_at_once(shard, group, (member, reason)).await
 }
 
-/// The same without a flush: marks of idle regions stay as they are.
+/// Puts a member out of use without a flush, so bits of idle regions stay set.
 async fn fail_at_once(
     shard: &Shard,
     group: Group,
@@ -249,7 +249,7 @@ fn unless_lost(shard: &Shard) -> Answer {
     }
 }
 
-/// Refuses to do without `member` when the array would lose data, as far as it is not lost already.
+/// Refuses to put `member` out of use if the array would lose data, unless the array has already failed.
 fn refuse_needed(shard: &Shard, member: MemberIndex) -> Answer {
     if survives_without(shard, &shard.leader_mut(), member) {
         return Ok(());
@@ -260,10 +260,10 @@ fn refuse_needed(shard: &Shard, member: MemberIndex) -> Answer {
     )))
 }
 
-/// Flushes, and clears the marks of regions that are not being written: a machine that dies while a member is out
-/// leaves every marked region in doubt.
+/// Flushes, and clears the bits of idle regions. A crash while a member is out leaves every region with a set bit in
+/// doubt.
 async fn unmark_idle(shard: &Shard, group: Group) {
-    // A region counts as idle when it was not written between two looks.
+    // A region is idle if it was not written between two sweeps.
     for _ in 0..2 {
         {
             let mut leader = shard.leader_mut();
@@ -294,7 +294,7 @@ async fn rename(shard: &Shard, group: Group, name: Name) -> Answer {
     if !record(shard, group).await {
         return Err(lost());
     }
-    // The new name may have cost a member.
+    // A member may have failed during the write of the new name.
     publish(shard).await;
     Ok(())
 }
@@ -318,7 +318,7 @@ async fn replace(shard: &Shard, group: Group, incoming: IncomingDrive) -> Answer
     join(shard, group, incoming).await
 }
 
-/// Takes a member back as it was when it went out.
+/// Re-adds a member in the state in which it went out.
 async fn readd(shard: &Shard, group: Group, incoming: IncomingDrive, label: &Superblock) -> Answer {
     let member = incoming.member;
     let pages = read_write_intent(shard, group, member, incoming.bytes).await?;
@@ -336,7 +336,7 @@ async fn readd(shard: &Shard, group: Group, incoming: IncomingDrive, label: &Sup
             ))
             .with(ArrayRemedy::Replace(leader.state.superblock.name.clone(), member)));
         }
-        // Asked again: it may have been replaced, or taken back, since it was checked.
+        // The check repeats, because the member may have been replaced or re-added since the first check.
         check_returning(&leader.state.superblock, member, label)?;
         if !leader.transition(member, MemberEvent::Readded) {
             return Err(ArrayError::state(format!(
@@ -347,7 +347,7 @@ async fn readd(shard: &Shard, group: Group, incoming: IncomingDrive, label: &Sup
     join(shard, group, incoming).await
 }
 
-/// The write-intent pages of the installed drive of a member.
+/// Reads the write-intent pages of the installed drive of a member.
 async fn read_write_intent(
     shard: &Shard,
     group: Group,
@@ -379,7 +379,7 @@ async fn read_write_intent(
     }
 }
 
-/// Records a member that has just come into use and makes every shard use it.
+/// Records a member that has come into use, and makes every shard use it.
 pub(super) async fn join(shard: &Shard, group: Group, incoming: IncomingDrive) -> Answer {
     let member = incoming.member;
     {
@@ -408,10 +408,10 @@ pub(super) async fn join(shard: &Shard, group: Group, incoming: IncomingDrive) -
     }
 }
 
-/// Records what was rebuilt, as soon as it is stable.
+/// Records the rebuilt regions as soon as they are stable.
 async fn checkpoint(shard: &Shard, group: Group) {
     let done = shard.leader_mut().take_done();
-    // A bit may only be cleared for what is stable on the member, whatever its cache does.
+    // A bit may only be cleared after the region is stable on the member, regardless of its cache.
     if done.is_empty() || !flush_all(shard, group).await {
         return;
     }
@@ -436,10 +436,10 @@ async fn rebuilt(shard: &Shard, group: Group, member: MemberIndex) {
             && leader.transition(member, MemberEvent::Finished);
         (finished, finished || moved)
     };
-    // The cleared bits go first: a label that promotes it must not find bits that say otherwise.
+    // The cleared bits are written first, because the label that promotes the member must match the bitmap.
     let mut recorded = changed && record(shard, group).await;
-    // A drive that has not got that label by a crash is not believed to be in sync: then its stripes have to be in the
-    // log, as the others' labels must say. So one more label ends the log.
+    // If a crash prevents this label on the drive, the next start does not accept the drive as in sync. Its stripes
+    // must then be in the log, according to the labels of the other members. Therefore one more label ends the log.
     if recorded && finished && shard.leader_mut().log_less(member) {
         recorded = record(shard, group).await;
     }
@@ -476,7 +476,7 @@ async fn stop(shard: &Shard, group: Group) -> Answer {
         }
     }
     let recorded = record(shard, group).await;
-    // Shows the control plane the members that this has cost.
+    // Publishes the members that failed during the writes.
     show(shard, &shard.leader_mut(), None);
     if recorded { Ok(()) } else { Err(lost()) }
 }
@@ -497,7 +497,7 @@ async fn note_bad(shard: &Shard, group: Group, notes: &[BadNote]) -> Result<(), 
     Ok(())
 }
 
-/// Makes the members' states the ones that every shard works by.
+/// Publishes the states of the members to every shard.
 pub(super) async fn publish(shard: &Shard) {
     let version = {
         let mut leader = shard.leader_mut();
@@ -524,8 +524,8 @@ pub(super) async fn publish(shard: &Shard) {
     show(shard, &leader, None);
 }
 
-/// Shows the members to the control plane, one of them with a drive that is new in its place: a drive is never shown
-/// with the state of the one before.
+/// Publishes the members to the control plane. `incoming` is a drive that is new in its slot, so that a drive is never
+/// published with the state of the previous drive.
 pub(super) fn show(shard: &Shard, leader: &Leader, incoming: Option<IncomingDrive>) {
     shard.shared.update_members(|members| {
         for (at, member) in members.iter_mut().enumerate() {
@@ -534,7 +534,7 @@ pub(super) fn show(shard: &Shard, leader: &Leader, incoming: Option<IncomingDriv
         }
         if let Some(IncomingDrive { member, uuid, path, .. }) = incoming {
             let status = &mut members[member.at()];
-            // What was counted in this place may be another drive's.
+            // The counters of this slot may belong to another drive.
             let new = status.uuid != uuid;
             (status.uuid, status.path) = (uuid, path);
             status.replacement.clear();
@@ -545,7 +545,7 @@ pub(super) fn show(shard: &Shard, leader: &Leader, incoming: Option<IncomingDriv
     });
 }
 
-/// Waits until `holds`, which depends on what shards answer.
+/// Waits until `holds` returns true, which depends on answers of the shards.
 async fn led_until(shard: &Shard, holds: impl Fn(&Leader) -> bool) {
     poll_fn(|_| {
         let mut leader = shard.leader_mut();

@@ -1,9 +1,9 @@
-//! Partial-write records: in mode `strict` a small write is on record before anything is written in its place.
+//! Partial-write records. In mode `strict`, a small write is recorded before its blocks are written.
 //!
-//! A record holds a word of each block that is about to be written ([`strake_ondisk::partial_write`]), of many writes
-//! at a time: those that become ready while other records are on their way share the next one. It lies in the ring of
-//! the redo log, so that it is in order with the records of other writes of the same bands, on as many members as any
-//! record has.
+//! A record contains a word of each block that is about to be written ([`strake_ondisk::partial_write`]), for many
+//! writes: writes that become ready while other records are being written share the next record. The record is in the
+//! ring of the redo log, so it is ordered with the records of other writes of the same bands. It is written to as many
+//! members as any other record.
 //!
 //! ```text
 //!  updated --> waiting --> in a record with others, stable --> written in place --> answered
@@ -30,25 +30,25 @@ use super::{Job, Shard, scratch};
 use crate::limits::{RECORDERS_MAX, SMALL_WRITES_MAX};
 use crate::slab::Slab;
 
-/// Partial writes in one record: more of the smallest ones do not fit.
+/// Maximum number of partial writes in a record. More of the smallest partial writes do not fit.
 const LISTED_MAX: usize = 160;
 
-/// Which record a partial write is in.
+/// Index of the record of a partial write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordIndex(u32);
 
-/// A record of which not all writes are done.
+/// A record with unfinished writes.
 struct Open {
     entry: Entry,
-    /// Writes that are not.
+    /// Number of unfinished writes.
     left: usize,
 }
 
 pub(crate) struct PartialWrites {
-    /// Small writes that are not in a record yet, the oldest first.
+    /// Small writes that are not yet in a record, the oldest first.
     waiting: VecDeque<u32>,
     open: Slab<Open>,
-    /// Memory for records, one for each recorder that is not at work.
+    /// Buffers for records, one for each idle recorder.
     pages: ArrayVec<BufMut, RECORDERS_MAX>,
 }
 
@@ -66,7 +66,7 @@ impl PartialWrites {
 type Listed = ArrayVec<u32, LISTED_MAX>;
 
 impl Shard {
-    /// Puts a small write on record, and then continues it.
+    /// Records a small write, and then continues it.
     pub(super) fn intend(&self, write: u32) {
         let mut partial_writes = self.partial_writes.borrow_mut();
         partial_writes.waiting.push_back(write);
@@ -77,7 +77,7 @@ impl Shard {
         }
     }
 
-    /// A small write is done, or is not going to be done, that is in `record`.
+    /// Removes a small write from `record`, because the write is complete or will not be executed.
     pub(super) fn leave_record(&self, record: Option<RecordIndex>) {
         let Some(RecordIndex(at)) = record else { return };
         let mut partial_writes = self.partial_writes.borrow_mut();
@@ -89,8 +89,8 @@ impl Shard {
         }
     }
 
-    /// Where a record about the oldest write that waits is written: that write's own members, of which one is left as
-    /// long as the array is. `None` when none waits.
+    /// Returns the members to which a record with the oldest waiting write is written: the members of this write. At
+    /// least one of them remains as long as the array serves. Returns `None` if no write waits.
     fn record_place(&self) -> Option<(StripeIndex, Positions)> {
         let write = *self.partial_writes.borrow().waiting.front()?;
         let mut smalls = self.smalls.borrow_mut();
@@ -101,7 +101,7 @@ impl Shard {
         Some((stripe, positions.collect()))
     }
 
-    /// Lists as many partial writes in `page` as there are and as there is room for.
+    /// Lists waiting partial writes in `page`, as many as fit.
     fn list_partial_writes(&self, page: &mut [u8]) -> (PartialWriteList, Listed) {
         let mut partial_writes = self.partial_writes.borrow_mut();
         let mut smalls = self.smalls.borrow_mut();
@@ -123,7 +123,7 @@ impl Shard {
         (list, listed)
     }
 
-    /// What tells the blocks that a small write is about to write from those that are there.
+    /// Returns words that distinguish the new blocks of a small write from the old blocks.
     fn witnesses<'a>(&self, small: &'a Small) -> impl Iterator<Item = Witness> + 'a {
         let size = self.geometry.block_size().bytes() as usize;
         let old = small.old_data().chunks_exact(size).enumerate();
@@ -132,7 +132,7 @@ impl Shard {
         })
     }
 
-    /// Continues with the writes of a record that is stable: as they are, if nothing has changed meanwhile.
+    /// Continues the writes of a stable record, unless the members changed meanwhile.
     fn write_listed(&self, entry: Entry, listed: Listed) {
         let record = {
             let mut partial_writes = self.partial_writes.borrow_mut();
@@ -144,9 +144,10 @@ impl Shard {
         }
     }
 
-    /// Has the writes of a record that was not written done in another way, or answers them where none is left.
+    /// Lets tasks repeat the writes of a record that was not written, or fails the writes if the array has failed.
     async fn turn_back(&self, listed: Listed, failed: Option<Failed>) {
-        // Tasks that repeat them wait for other members that failed; a failed replacement is known only here.
+        // The tasks wait until other failed members are out of use. Only this function knows about a failed
+        // replacement.
         let replacement = failed.and_then(|failed| failed.replacement);
         let lost = self.expel_replacement(replacement).await.is_err() || self.shared.is_lost();
         let leave = if lost { Self::lose_small } else { Self::hand_back };
@@ -154,8 +155,8 @@ impl Shard {
     }
 }
 
-/// What tells the block at byte `start` of what is in `parts`, one after the other, from `old`, which it replaces.
-/// `parities` are the new ones, as long as all parts.
+/// Returns a word that distinguishes the new block at byte `start` of `parts`, which are consecutive, from `old`, the
+/// block that it replaces. `parities` are the new parities, which have the length of all parts.
 fn witness<'a>(
     parts: &[Buf],
     parities: impl Iterator<Item = &'a [u8]>,
@@ -188,7 +189,7 @@ fn witness<'a>(
     witness
 }
 
-/// The word at byte `start` of `parts`, which are one after the other.
+/// Returns the word at byte `start` of `parts`, which are consecutive.
 fn word_at(parts: &[Buf], mut start: usize) -> u32 {
     let mut word = [0; WITNESS_BYTES];
     let mut out = &mut word[..];
@@ -201,7 +202,7 @@ fn word_at(parts: &[Buf], mut start: usize) -> u32 {
     u32::from_le_bytes(word)
 }
 
-/// Puts partial writes on record until none waits.
+/// Records partial writes until none waits.
 pub(super) async fn record(shard: &Shard) {
     let group = shard.open_group();
     let mut page = shard.partial_writes.borrow_mut().pages.pop().expect("one for each recorder");
@@ -213,7 +214,7 @@ pub(super) async fn record(shard: &Shard) {
     shard.members.borrow_mut().groups.close(group);
 }
 
-/// Puts as many partial writes on record as one record holds, on the members at `positions` of `stripe`.
+/// Writes one record with as many partial writes as fit, to the members at `positions` of `stripe`.
 async fn record_list(
     shard: &Shard,
     group: Group,
@@ -235,7 +236,7 @@ async fn record_list(
         }
     };
     let (list, listed) = shard.list_partial_writes(page.as_mut_slice());
-    // Another recorder may have had the last of them; then this one records nothing, in its place.
+    // Another recorder may have taken the last write. Then this recorder writes an empty record.
     list.seal(&shard.header(StripeIndex(0), entry), entry.at, page.as_mut_slice());
     let (page, failed) = shard.write_header(group, stripe, &positions, entry, page).await;
     match shard.end_record(entry, failed) {

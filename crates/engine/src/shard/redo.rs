@@ -1,11 +1,10 @@
-//! The redo log of one shard: what a write to a stripe that misses a member is about to put in its place.
+//! The redo log of one shard: records of writes to stripes with an absent member, written before the writes themselves.
 //!
-//! A crash in the middle of such a write leaves parity that fits neither the old nor the new data, and what is missing
-//! can only be computed from it. So everything that the write puts anywhere goes into a record first, stably, and the
-//! start after a crash puts it in its place again. Records lie in a ring, in the order of their numbers, and the front
-//! of the ring is given up when its writes are done and stable: so as long as a record is there, every later one of the
-//! same blocks is there too, and executing all of them in order ends with the newest
-//! ([`strake_ondisk::ring`]).
+//! A crash during such a write leaves parity that matches neither the old nor the new data, although the absent strip
+//! can only be computed from this parity. Therefore all content of the write is first recorded stably, and a start
+//! after a crash replays the record. Records are in a ring in the order of their numbers, and the front of the ring is
+//! released when its writes are complete and stable. As long as a record exists, every later record of the same blocks
+//! exists too, so a replay of all records in order ends with the newest content ([`strake_ondisk::ring`]).
 //!
 //! ```text
 //!  plan --> read, computed --> place in the ring --> record on every member it touches, stable
@@ -39,22 +38,22 @@ use super::{Shard, scratch};
 use crate::message::{Peer, ToLeader, View};
 use crate::slab::Slab;
 
-/// What records say about the array: who its members are, and how it is kept consistent.
+/// The properties of the array in records: its members and its consistency mode.
 #[derive(Clone, Debug)]
 pub(crate) struct Roll {
     pub(crate) array: Uuid,
     pub(crate) epoch: Uuid,
-    /// Of a label that everybody has.
+    /// Generation of a label that every live member has.
     pub(crate) generation: u64,
     pub(crate) consistency: Consistency,
-    /// By slot.
+    /// Members by slot.
     pub(crate) members: Vec<Uuid>,
-    /// A drive that is written along with a member.
+    /// A replacement that is written together with its member.
     pub(crate) replacement: Option<(MemberIndex, Uuid)>,
 }
 
 impl Roll {
-    /// As a label has it.
+    /// Returns the properties in a label.
     pub(crate) fn of(label: &Superblock) -> Self {
         Self {
             array: label.array,
@@ -72,22 +71,22 @@ pub(crate) struct Redo {
     ring: u16,
     places: Ring,
     waiting: WaitQueue,
-    /// Tickets make waiting first come, first served.
+    /// Tickets keep the order of arrival.
     next_ticket: u64,
     serving: u64,
-    /// Members to whose stripes writes are logged: whole groups.
+    /// Members to whose stripes writes are logged. The set contains whole groups.
     logging: MemberSet,
-    /// Small writes to stripes of which no member is out are recorded as partial writes instead.
+    /// True if small writes to stripes without an absent member are recorded as partial writes instead.
     intends: bool,
-    /// The clock of the views when each write began that a task does.
+    /// The membership epoch at the start of each write of a task.
     writers: Slab<u64>,
-    /// The version of views which is to be reported once every write is done that began before this clock.
+    /// The version of the views to report when all writes are complete that started before this membership epoch.
     draining: Option<(u64, u64)>,
 }
 
 impl Redo {
-    /// Ring number `ring` of `rings`, for records whose parts are of at most `largest` bytes, written by `tasks` tasks
-    /// at most.
+    /// Creates ring `ring` of `rings`, for records whose parts have at most `largest` bytes, and for at most `tasks`
+    /// tasks.
     pub(super) fn new(
         scheduler: &Scheduler,
         roll: Arc<Roll>,
@@ -110,8 +109,7 @@ impl Redo {
         }
     }
 
-    /// From now on the members are these, and writes are logged so. Older writes are waited for, and `version` is
-    /// reported when they are done.
+    /// Applies new members and new rules of logging. `version` is reported when all older writes are complete.
     pub(super) fn adopt(
         &mut self,
         roll: Arc<Roll>,
@@ -124,23 +122,23 @@ impl Redo {
         self.draining = Some((version, membership_epoch));
     }
 
-    /// The same at the start, when there are no older writes but perhaps regions to be resynchronized.
+    /// Applies the rules of logging at the start, without older writes.
     pub(super) fn begin(&mut self, logging: Logging) {
         (self.logging, self.intends) = (logging.members, logging.intends);
         self.draining = Some((0, 0));
     }
 
-    /// True when small writes are recorded as partial writes.
+    /// True if small writes are recorded as partial writes.
     pub(super) fn intends(&self) -> bool {
         self.intends
     }
 
-    /// Members to whose stripes writes are logged.
+    /// Returns the members to whose stripes writes are logged.
     pub(super) fn logging(&self) -> MemberSet {
         self.logging
     }
 
-    /// A task begins a write; pair with [`wrote`](Self::wrote).
+    /// Records the start of a write of a task. Pairs with [`wrote`](Self::wrote).
     pub(super) fn writes(&mut self, membership_epoch: u64) -> u32 {
         self.writers.insert(membership_epoch)
     }
@@ -149,41 +147,42 @@ impl Redo {
         self.writers.release(writer);
     }
 
-    /// The version that can be reported: no task does a write that began before it was in force.
+    /// Returns the version that can be reported, because all tasks have completed writes that started before it was
+    /// applied.
     pub(super) fn drained(&mut self) -> Option<(u64, u64)> {
         let (version, membership_epoch) = self.draining?;
         let done = self.writers.iter_mut().all(|(_, began)| *began >= membership_epoch);
         done.then_some((version, membership_epoch))
     }
 
-    /// It was reported.
+    /// Records that the version was reported.
     pub(super) fn reported(&mut self) {
         self.draining = None;
     }
 
-    /// True when some version is still to be reported.
+    /// True if a version is not yet reported.
     pub(super) fn is_draining(&self) -> bool {
         self.draining.is_some()
     }
 
-    /// Lets everybody who waits see that the array is lost.
+    /// Wakes all waiting tasks, so that they notice that the array has failed.
     pub(super) fn wake_all(&mut self) {
         self.waiting.wake_all();
     }
 
-    /// What a record describes is done and stable, and the members that failed it are out of use.
+    /// Releases a record. Its write is complete and stable, and the members that failed the write are out of use.
     pub(super) fn done(&mut self, entry: Entry) {
         self.places.done(entry);
         self.waiting.wake_all();
     }
 }
 
-/// Bytes of a record whose longest part has `payload` bytes.
+/// Returns the bytes of a record whose longest part has `payload` bytes.
 fn record_bytes(payload: u64) -> u64 {
     payload.next_multiple_of(REDO_BLOCK_BYTES as u64) + REDO_HEADER_BYTES as u64
 }
 
-/// Waits for a turn; to be ended with [`end_turn`]. False when the array is `lost`.
+/// Waits for the ticket of this task. [`end_turn`] ends the turn. Returns false if the array is `lost`.
 async fn turn(redo: &RefCell<Redo>, lost: impl Fn() -> bool) -> bool {
     let ticket = {
         let mut redo = redo.borrow_mut();
@@ -208,7 +207,7 @@ fn end_turn(redo: &RefCell<Redo>) {
     redo.waiting.wake_all();
 }
 
-/// Waits until there is a place of `bytes` bytes, or a mark would make one. `None` when the array is `lost`.
+/// Waits until the ring has `bytes` free bytes, or until a mark would free them. Returns `None` if the array is `lost`.
 async fn offer(redo: &RefCell<Redo>, bytes: u64, lost: impl Fn() -> bool) -> Option<Offer> {
     poll_fn(|_| {
         let mut redo = redo.borrow_mut();
@@ -226,16 +225,16 @@ async fn offer(redo: &RefCell<Redo>, bytes: u64, lost: impl Fn() -> bool) -> Opt
     .await
 }
 
-/// Which writes are logged.
+/// The rules of logging.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Logging {
-    /// The members to whose stripes they are.
+    /// The members to whose stripes writes are logged.
     members: MemberSet,
-    /// But small writes to stripes without an absent member are recorded as partial writes.
+    /// True if small writes to stripes without an absent member are recorded as partial writes.
     intends: bool,
 }
 
-/// How writes are logged while `impaired` are not in sync.
+/// Returns the rules of logging while `impaired` are not in sync.
 pub(crate) fn logging(
     geometry: &Geometry,
     consistency: Consistency,
@@ -250,29 +249,29 @@ pub(crate) fn logging(
     }
 }
 
-/// How recording a write ended.
+/// The result of recording a write.
 pub(super) enum Recorded {
-    /// It may be put in its place.
+    /// The write may be executed.
     Entry(Entry),
-    /// These failed; nothing of it was put in its place.
+    /// These positions failed. The write was not executed.
     Failed(Failed),
     /// The array has stopped.
     Lost,
 }
 
-/// The positions that a record is written to.
+/// The positions to which a record is written.
 pub(super) type Positions = ArrayVec<u8, STRIPS_MAX>;
 
 /// New content of one strip, in order and without gaps.
 type Payload = Parts;
 
 impl Shard {
-    /// True when writes to `stripe` are logged.
+    /// True if writes to `stripe` are logged.
     pub(super) fn is_logged(&self, stripe: StripeIndex) -> bool {
         self.redo.borrow().logging().contains(self.geometry.member(stripe, 0))
     }
 
-    /// Records what `plan` is about to write, on every member that it writes. `header` is memory for a header.
+    /// Records the writes of `plan` on every member that the plan writes. `header` is the buffer for a header.
     pub(super) async fn record_write(
         &self,
         group: Group,
@@ -303,7 +302,7 @@ impl Shard {
         self.end_record(entry, failed)
     }
 
-    /// A record was written, but for what `failed`.
+    /// Ends the write of a record, except for the positions in `failed`.
     pub(super) fn end_record(&self, entry: Entry, failed: Failed) -> Recorded {
         let mut redo = self.redo.borrow_mut();
         let recorded = if failed.any().is_empty() && failed.replacement.is_none() {
@@ -317,8 +316,8 @@ impl Shard {
         recorded
     }
 
-    /// A place for a record of `bytes` bytes on the members at `positions` of `stripe`, among which one is left as long
-    /// as the array is; with `header`, memory for a header. Or why there is none.
+    /// Allocates a record of `bytes` bytes on the members at `positions` of `stripe`, of which at least one remains as
+    /// long as the array serves. Returns the entry with `header`, a buffer for a header, or the reason for a failure.
     pub(super) async fn place_record(
         &self,
         group: Group,
@@ -353,8 +352,8 @@ impl Shard {
         }
     }
 
-    /// Writes a header that nothing follows to the members at `positions` of `stripe`. Returns the memory, and what
-    /// failed.
+    /// Writes a header without a payload to the members at `positions` of `stripe`. Returns the buffer, and the
+    /// positions that failed.
     pub(super) async fn write_header(
         &self,
         group: Group,
@@ -372,7 +371,7 @@ impl Shard {
         }
         settled(&self.members, group).await;
         let failed = self.take_written(stripe, slots, drop);
-        // A device that timed out keeps what it has.
+        // A device that timed out keeps its buffers.
         let mut header = header.reclaim().unwrap_or_else(|header| copied(&header));
         header.truncate(REDO_HEADER_BYTES);
         (header, failed)
@@ -385,7 +384,7 @@ impl Shard {
         self.members.borrow_mut().issue(self.now.get(), group, member, Target::Log, op)
     }
 
-    /// Makes `payload` what is about to be written to a strip.
+    /// Collects in `payload` the new content of a strip.
     fn payload(
         &self,
         plan: &Plan,
@@ -432,7 +431,7 @@ impl Shard {
         parts
     }
 
-    /// What a record at `entry` says of a write to `stripe`.
+    /// Returns the header of a record at `entry` for a write to `stripe`.
     pub(super) fn header(&self, stripe: StripeIndex, entry: Entry) -> RedoHeader {
         let redo = self.redo.borrow();
         let members = self.members.borrow();
@@ -449,7 +448,7 @@ impl Shard {
         }
     }
 
-    /// Reports to the leader when the writes that began under older views are done.
+    /// Reports to the leader if all writes that started under older views are complete.
     pub(super) fn report_drained(&self) {
         let drained = {
             let mut redo = self.redo.borrow_mut();
@@ -495,7 +494,7 @@ fn issue_record(
     slots
 }
 
-/// The blocks of a payload that look like a header, as a mask.
+/// Returns the blocks of a payload that look like a header, as a mask.
 fn marks(payload: &Payload) -> u64 {
     let mut marks = 0;
     let mut at = 0;
@@ -532,7 +531,7 @@ fn escape_marked(payload: &mut Payload, marks: u64) {
     }
 }
 
-/// The same bytes in memory of their own.
+/// Returns a copy of the bytes in new memory.
 fn copied(buf: &Buf) -> BufMut {
     let mut copy = BufMut::alone(buf.len());
     copy.as_mut_slice().copy_from_slice(buf.as_slice());

@@ -1,4 +1,4 @@
-//! What goes wrong with members, wherever it is noticed, as counted since the array was started.
+//! Error counters of members since the array was started.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -14,7 +14,7 @@ struct Counts {
     device: AtomicU64,
 }
 
-/// By member.
+/// Error counters by member.
 pub(crate) struct MemberErrors(Vec<Counts>);
 
 impl MemberErrors {
@@ -44,7 +44,7 @@ impl MemberErrors {
         self.0.iter().map(|counts| counts.repaired.load(Relaxed)).sum()
     }
 
-    /// What was counted of the member of slot `at`.
+    /// Returns the counters of the member in slot `at`.
     pub(super) fn of(&self, at: usize) -> MemberHealth {
         let Counts { medium, repaired, device } = &self.0[at];
         MemberHealth {
@@ -55,7 +55,7 @@ impl MemberErrors {
         }
     }
 
-    /// Another drive takes the member's place: what was counted was the old one's.
+    /// Clears the counters, because another drive gets the slot.
     pub(crate) fn forget(&self, member: MemberIndex) {
         let Counts { medium, repaired, device } = &self.0[member.at()];
         [medium, repaired, device].into_iter().for_each(|count| count.store(0, Relaxed));

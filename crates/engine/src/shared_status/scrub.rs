@@ -18,7 +18,7 @@ impl SharedStatus {
         self.scrub.lock().expect("a status writer panicked")
     }
 
-    /// Starts a scrub in `state`. False if one is in progress.
+    /// Starts a scrub in `state`. Returns false if a scrub is in progress.
     pub(crate) fn begin_scrub(&self, mode: ScrubMode, state: ScrubState) -> bool {
         let mut scrub = self.scrub();
         if !scrub.begin(mode, state, self.cores.len() as u16) {
@@ -30,8 +30,8 @@ impl SharedStatus {
         true
     }
 
-    /// Takes up a scrub where it was interrupted, or shows one that has ended. False when there was another one since
-    /// the array was started, or the position is not one in this array.
+    /// Continues an interrupted scrub, or shows a finished scrub. Returns false if a scrub was started since the start
+    /// of the array, or if the position does not fit this array.
     pub(crate) fn take_up_scrub(&self, position: &ScrubPosition) -> bool {
         let mut scrub = self.scrub();
         if !scrub.take_up(position, self.cores.len() as u16) {
@@ -46,7 +46,7 @@ impl SharedStatus {
         true
     }
 
-    /// Has every core count for the scrub that was just begun.
+    /// Resets the counters of every core for a new scrub.
     fn show_scrub(&self, scrub: &SharedScrub) {
         let order = scrub.order();
         self.scrub_number.store(order.map_or(0, |order| order.number), Relaxed);
@@ -57,12 +57,13 @@ impl SharedStatus {
         }
     }
 
-    /// From where the scrub could be taken up if it were interrupted now.
+    /// Returns the position from which the scrub could continue after an interruption now.
     pub(crate) fn scrub_position(&self) -> Option<ScrubPosition> {
         self.scrub().position()
     }
 
-    /// Pauses, resumes or stops the scrub in progress. False when there is none, or it is so already.
+    /// Pauses, resumes or stops the scrub in progress. Returns false without a scrub in progress, or if the scrub
+    /// already has this state.
     pub(crate) fn change_scrub(&self, state: ScrubState) -> bool {
         let mut scrub = self.scrub();
         let changed = scrub.change(state);
@@ -87,11 +88,11 @@ impl SharedStatus {
         self.scrub().order()
     }
 
-    /// The scrub that was begun last, with what all cores have counted.
+    /// Returns the status of the last scrub, with the counters of all cores.
     pub(crate) fn scrub_status(&self) -> Option<ScrubStatus> {
         let scrub = self.scrub();
         let mut status = scrub.status()?;
-        // Under the lock: what a core has counted moves when its region is done.
+        // The lock is held, because the counters of a core move when its region is complete.
         for core in &self.cores {
             status.counts.checked += core.scrub_checked.load(Relaxed);
             status.counts.unchecked += core.scrub_unchecked.load(Relaxed);
@@ -103,7 +104,7 @@ impl SharedStatus {
         self.scrub().findings()
     }
 
-    /// A core has been over `checked` and `unchecked` bytes of the array for scrub `number`.
+    /// Records that a core has processed `checked` and `unchecked` bytes of the array for scrub `number`.
     pub(crate) fn count_scrubbed(&self, core: u16, number: u64, checked: u64, unchecked: u64) {
         if self.scrub_number.load(Relaxed) == number {
             let core = &self.cores[usize::from(core)];
@@ -112,7 +113,7 @@ impl SharedStatus {
         }
     }
 
-    /// Takes note of what `core` found in a band for scrub `number`.
+    /// Records the findings of `core` in a band for scrub `number`.
     pub(crate) fn report_scrub(&self, core: u16, number: u64, report: &ScrubReport, now: Nanos) {
         let reported = self.scrub().report((core, number), report, now);
         if let Some(counts) = reported {
@@ -120,13 +121,13 @@ impl SharedStatus {
         }
     }
 
-    /// The region that `core` is to scrub first.
+    /// Returns the first region for `core` to scrub.
     pub(crate) fn first_to_scrub(&self, core: u16) -> Option<RegionIndex> {
         self.scrub().next(RegionIndex(0), (core, self.cores.len() as u16))
     }
 
-    /// `core` has been over all of `region` for scrub `number`. The region that it is to scrub next, if there is one
-    /// and the scrub is not over.
+    /// Records that `core` has scrubbed all of `region` for scrub `number`. Returns its next region, if any, unless the
+    /// scrub has ended.
     pub(crate) fn scrubbed(
         &self,
         core: u16,
@@ -145,7 +146,7 @@ impl SharedStatus {
         scrub.next(region, (core, self.cores.len() as u16))
     }
 
-    /// A core has scrubbed all that it owns.
+    /// Records that a core has scrubbed all its regions.
     pub(crate) fn scrub_shard_done(&self, number: u64) {
         let last = self.scrub().shard_done(number);
         if last {

@@ -1,4 +1,4 @@
-//! Regions that were ever written: the others read as zeroes.
+//! Regions that were ever written. Other regions read as zeroes.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -33,7 +33,7 @@ impl WrittenRegions {
         self.words[region.at() / 64].load(Relaxed) & 1 << (region.0 % 64) != 0
     }
 
-    /// The blocks from `at` on that are written like it, at most `blocks_max`.
+    /// Returns the run of blocks from `at` with the same state, at most `blocks_max` blocks.
     pub(super) fn extent(&self, at: Lba, blocks_max: u64) -> Extent {
         let limit = at.0.saturating_add(blocks_max).min(self.geometry.capacity_blocks());
         let mut region = self.regions.region_of(self.geometry.place(at).stripe);
@@ -49,7 +49,7 @@ impl WrittenRegions {
         Extent { range: LbaRange::new(at, end.min(limit).saturating_sub(at.0)), written }
     }
 
-    /// First block after `region`.
+    /// Returns the first block after `region`.
     fn end(&self, region: RegionIndex) -> u64 {
         let end = self.regions.stripes(region).end * self.geometry.stripe_data_blocks();
         end.min(self.geometry.capacity_blocks())

@@ -3,7 +3,7 @@ use strake_units::StripSet;
 
 use super::agree;
 
-/// A row of `k` data and `m` parity blocks before and after a write of strip `written`.
+/// Returns a row of `k` data and `m` parity blocks before and after a write of strip `written`.
 fn rows(code: &Code, written: usize, seed: u8) -> [Vec<Vec<u8>>; 2] {
     let (k, m) = (code.data(), code.parity());
     let byte = |strip: usize, at: usize, salt: u8| {
@@ -24,7 +24,7 @@ fn rows(code: &Code, written: usize, seed: u8) -> [Vec<Vec<u8>>; 2] {
     })
 }
 
-/// What a row is like after a crash: the strips that got there, and those that are lost.
+/// Tests a row after a crash. `arrived` are the strips with new content, `lost` the lost strips.
 fn check(code: &Code, written: usize, arrived: StripSet, lost: StripSet) -> bool {
     let (k, m) = (code.data(), code.parity());
     let [old, new] = rows(code, written, 5);
@@ -50,7 +50,7 @@ fn check(code: &Code, written: usize, arrived: StripSet, lost: StripSet) -> bool
     agreed.sure
 }
 
-/// Every state of every write, with every loss that the code survives.
+/// Tests every state of every write, with every loss that the code tolerates.
 #[test]
 fn a_sure_answer_is_right_and_with_one_strip_lost_all_are_sure_exhaustive() {
     for (k, m) in [(3, 2), (4, 2), (5, 3), (6, 4)] {
@@ -71,7 +71,8 @@ fn a_sure_answer_is_right_and_with_one_strip_lost_all_are_sure_exhaustive() {
     }
 }
 
-/// With two parities and two strips lost some states prove nothing; none of them may count as sure.
+/// With two parities and two lost strips, some states do not determine the content. None of these states may count as
+/// certain.
 #[test]
 fn two_lost_of_two_parities_that_differ_are_beyond_it() {
     let code = Code::new(4, 2).expect("small");

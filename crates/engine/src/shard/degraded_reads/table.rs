@@ -1,7 +1,7 @@
-//! The table of degraded reads. Its places are made once and used again, like those of small writes; in which ways a
-//! part may be out, [`Out`] says.
+//! The table of degraded reads. Like the entries of small writes, its entries are allocated once and reused. [`Out`]
+//! describes the states of a part in progress.
 //!
-//! Reads that have no place yet wait in front of it, first come, first served.
+//! Reads without an entry wait in order of arrival.
 
 use std::collections::VecDeque;
 
@@ -18,32 +18,32 @@ use crate::shard::members::{
 };
 use crate::shard::parts::{Out, Strays};
 
-/// A read that is to be recovered. It holds its band.
+/// A wanted degraded read. The read holds its band.
 pub(super) struct Wanted {
     pub(super) reader: Reader,
-    /// Its band's.
+    /// The entry of the band.
     pub(super) entry: u32,
     pub(super) range: LbaRange,
-    /// Slow positions of the stripe, as the sender sees them.
+    /// Slow positions of the stripe on the core of the sender.
     pub(super) avoid: PositionSet,
-    /// The user's: nothing but what is recovered is written into it.
+    /// The buffer of the user. Only reconstructed data are written to this buffer.
     pub(super) data: SgMut,
 }
 
 /// A degraded read that is in progress.
 pub(super) struct Read {
     number: u32,
-    /// Counts the reads of this place: a part that comes back in another one than it left in is not this one's.
+    /// Counts the reads of this entry. A completion with another generation belongs to an earlier read.
     generation: u32,
     live: bool,
-    /// Some of its parts have failed, or take long.
+    /// True if parts have failed, or are slow.
     pub(super) failed: bool,
     pub(super) out: Out,
-    /// When it was begun, as a time and by [`Members::membership_epoch`].
+    /// Start of the read, as a time and as a value of [`Members::membership_epoch`].
     since: Nanos,
     pub(super) membership_epoch: u64,
     pub(super) place: Place,
-    /// The strips that are read: its parts, in this order.
+    /// The strips to read. They are the parts, in this order.
     pub(super) strips: StripSet,
     pub(super) wanted: Wanted,
 }
@@ -70,7 +70,7 @@ impl Read {
         }
     }
 
-    /// A part of it that is to be read from `at` in its member's data area.
+    /// Returns a part that reads from `at` in the data area of its member.
     #[inline]
     pub(super) fn part(&self, part: u8, member: MemberIndex, at: Lba) -> Part {
         let io = PartIo { whole: Whole::Read, number: self.number, part };
@@ -78,22 +78,22 @@ impl Read {
     }
 }
 
-/// A strip that is read.
+/// A strip that a degraded read reads.
 #[derive(Default)]
 pub(super) struct Strip {
     pub(super) member: MemberIndex,
-    /// What was read, in one buffer.
+    /// The content, in one buffer.
     pub(super) data: SgMut,
 }
 
-/// All of them.
+/// The table of degraded reads.
 pub(crate) struct DegradedReads {
     places: Box<[Read]>,
     free: Vec<u32>,
-    /// Of each place as many as a recovery takes.
+    /// Strips of all entries; each entry has as many strips as a reconstruction needs.
     strips: Box<[Strip]>,
     strips_each: usize,
-    /// Those with nothing outstanding.
+    /// Reads without outstanding parts.
     due: Vec<u32>,
     waiting: VecDeque<Wanted>,
     waiting_max: usize,
@@ -101,8 +101,8 @@ pub(crate) struct DegradedReads {
 }
 
 impl DegradedReads {
-    /// For stripes of `data_strips` strips of data, with places for `reads` and room for
-    /// `waiting` more.
+    /// Creates a table for stripes with `data_strips` data strips, `reads` concurrent reads and `waiting` waiting
+    /// reads.
     pub(crate) fn new(data_strips: u8, reads: usize, waiting: usize) -> Self {
         let numbers = 0..reads as u32;
         let strips_each = usize::from(data_strips);
@@ -118,43 +118,43 @@ impl DegradedReads {
         }
     }
 
-    /// True when another read may be taken in, to wait if need be.
+    /// True if the table can accept another read, which may have to wait.
     #[inline]
     pub(super) fn has_room(&self) -> bool {
         self.waiting.len() < self.waiting_max
     }
 
-    /// True when there is a place for another read.
+    /// True if another read can start.
     #[inline]
     pub(super) fn has_place(&self) -> bool {
         !self.free.is_empty()
     }
 
-    /// Reads under way.
+    /// Returns the number of reads in progress.
     #[inline]
     pub(super) fn under_way(&self) -> usize {
         self.places.len() - self.free.len()
     }
 
-    /// Takes a read in behind those that wait.
+    /// Appends a read to the waiting reads.
     #[inline]
     pub(super) fn enqueue(&mut self, wanted: Wanted) {
         self.waiting.push_back(wanted);
     }
 
-    /// The read that has waited longest.
+    /// Returns the read that has waited longest.
     #[inline]
     pub(super) fn front(&self) -> Option<&Wanted> {
         self.waiting.front()
     }
 
-    /// Takes it out.
+    /// Removes and returns the read that has waited longest.
     #[inline]
     pub(super) fn take_front(&mut self) -> Wanted {
         self.waiting.pop_front().expect("one waits")
     }
 
-    /// A place for a read, of which what is wanted is still to be said.
+    /// Allocates an entry for a read. The caller then stores the wanted read.
     #[inline(always)]
     pub(super) fn begin(
         &mut self,
@@ -170,7 +170,7 @@ impl DegradedReads {
         (read, of_place(&mut self.strips, self.strips_each, number))
     }
 
-    /// A read under way, and its strips.
+    /// Returns a read in progress, and its strips.
     #[inline]
     pub(super) fn get(&mut self, number: u32) -> (&mut Read, &mut [Strip]) {
         let read = &mut self.places[number as usize];
@@ -178,7 +178,7 @@ impl DegradedReads {
         (read, of_place(&mut self.strips, self.strips_each, number))
     }
 
-    /// Frees the place. Its buffers were released already.
+    /// Frees the entry. Its buffers were already released.
     #[inline]
     pub(super) fn end(&mut self, number: u32) {
         let (read, strips) = self.get(number);
@@ -187,13 +187,13 @@ impl DegradedReads {
         self.free.push(number);
     }
 
-    /// A read with nothing outstanding.
+    /// Returns a read without outstanding parts.
     #[inline]
     pub(super) fn next_due(&mut self) -> Option<u32> {
         self.due.pop()
     }
 
-    /// A part came back by its own token.
+    /// Handles a part that completed with its own token.
     #[inline]
     pub(crate) fn part_back(&mut self, part: PartBack<'_>) -> PartTaken {
         let (io, generation) = (part.io, part.generation);
@@ -211,7 +211,7 @@ impl DegradedReads {
             self.strays.fail(io, failed);
         }
         if let Op::Read { data, .. } = &mut part.done.op {
-            // Nothing is assembled on the way that was just written: see decision 13.
+            // The swap avoids a copy of recently written memory, see decision 13.
             std::mem::swap(&mut strip.data, data);
         }
         let since = read.since;
@@ -221,7 +221,7 @@ impl DegradedReads {
         PartTaken::Here(since)
     }
 
-    /// A part that is an ordinary I/O is no longer waited for. The caller deals with its member.
+    /// Stops waiting for a part that is an ordinary I/O. The caller handles the member.
     pub(crate) fn passed(&mut self, io: PartIo) {
         let (read, _) = self.get(io.number);
         read.failed = true;
@@ -235,12 +235,12 @@ impl DegradedReads {
         self.strays.failed()
     }
 
-    /// The parts of `number` that failed, and how.
+    /// Removes and returns the failed parts of `number` with their errors.
     pub(super) fn take_failures(&mut self, number: u32) -> impl Iterator<Item = (u8, Failed)> + '_ {
         self.strays.take_failed(number)
     }
 
-    /// A part that is an ordinary I/O came back.
+    /// Handles the completion of a part that is an ordinary I/O.
     pub(crate) fn back(&mut self, io: PartIo, op: Op, failed: Option<Failed>) {
         let (read, strips) = self.get(io.number);
         if let Op::Read { data, .. } = op {
@@ -253,7 +253,7 @@ impl DegradedReads {
         failed.into_iter().for_each(|failed| self.strays.fail(io, failed));
     }
 
-    /// Makes ordinary I/Os of parts that take long.
+    /// Promotes slow parts to ordinary I/Os.
     pub(super) fn promote(&mut self, now: Nanos, members: &mut Members) {
         for read in &mut self.places {
             let unplaced = read.out.unpromoted();
@@ -271,7 +271,7 @@ impl DegradedReads {
         }
     }
 
-    /// Users' reads that are under way or wait, when the shard ends.
+    /// Returns the reads of users that are in progress or waiting when the shard ends.
     pub(crate) fn abandon(&mut self) -> impl Iterator<Item = DirectRead> + '_ {
         let live = self.places.iter().filter(|read| read.live).map(|read| &read.wanted);
         live.chain(&self.waiting).filter_map(|wanted| match wanted.reader {
@@ -281,7 +281,7 @@ impl DegradedReads {
     }
 }
 
-/// The strips of a place.
+/// Returns the strips of an entry.
 #[inline]
 fn of_place(strips: &mut [Strip], each: usize, number: u32) -> &mut [Strip] {
     let first = number as usize * each;

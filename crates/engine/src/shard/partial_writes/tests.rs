@@ -8,8 +8,8 @@ fn buf(bytes: &[u8]) -> Buf {
     buf.freeze()
 }
 
-/// The new blocks are the old ones but for the bytes at `changed`, in parts that end at `cuts`; the parities differ
-/// wherever the data do.
+/// The new blocks differ from the old blocks only in the bytes at `changed`, in parts that end at `cuts`. The parities
+/// differ wherever the data differ.
 fn check(changed: &[usize], cuts: &[usize]) {
     const BLOCK: usize = 64;
     const BLOCKS: usize = 4;

@@ -1,4 +1,4 @@
-//! The loop of a data core: turns over pollers while there is work, sleep when there is none.
+//! The loop of a data core, which takes turns over pollers while there is work, and sleeps without work.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,20 +10,21 @@ use crate::handle::{CoreHandle, Job, Shared, add};
 use crate::sleep::Sleep;
 use crate::thread::monotonic;
 
-/// Closures run between two turns; more wait for the next gap, so that control work cannot hold up I/O.
+/// Maximum number of closures between two turns. Further closures wait for the next turn, so control work cannot delay
+/// I/O.
 const JOBS_PER_TURN: usize = 16;
 
-/// Whether a turn found something to do.
+/// The result of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// Yes: take another turn soon.
+    /// The turn had work. The core takes another turn soon.
     Busy,
-    /// No.
+    /// The turn had no work.
     Idle,
 }
 
 impl Turn {
-    /// Busy when either is.
+    /// Returns `Busy` if at least one turn was busy.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         match self {
@@ -32,36 +33,36 @@ impl Turn {
         }
     }
 
-    /// Busy when `work` is not zero.
+    /// Returns `Busy` if `work` is not zero.
     #[must_use]
     pub fn from_count(work: usize) -> Self {
         if work > 0 { Self::Busy } else { Self::Idle }
     }
 }
 
-/// Something a core gives a turn to, over and over: a shard of an array, an export's connections.
+/// Code that a core calls in each turn, such as a shard of an array, or the connections of an export.
 pub trait Poller {
-    /// Does a bounded amount of work and says whether there was any. Must not block. Work that another poller
-    /// of this core has to continue with (a message in its mailbox) counts as [`Turn::Busy`].
+    /// Does a bounded amount of work, and returns whether there was any. Must not block. Work for another poller of
+    /// this core (a message in its mailbox) also counts as [`Turn::Busy`].
     fn turn(&mut self, now: Nanos) -> Turn;
 
-    /// Adds what may end the sleep of a core whose pollers were all idle in their last turn. Messages that
-    /// arrive with [`CoreHandle::wake`] need not be added.
+    /// Adds the events that may end the sleep of a core. Called if all pollers were idle in their last turn. Messages
+    /// that arrive with [`CoreHandle::wake`] need not be added.
     fn sleep(&self, sleep: &mut Sleep);
 }
 
-/// Names a poller of a core. Never used twice.
+/// Identifies a poller of a core. An identifier is never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PollerId(u64);
 
-/// A data core, on its own thread. Others reach it through its [`CoreHandle`].
+/// A data core on its own thread. Other threads access the core through its [`CoreHandle`].
 pub struct Core {
     shared: Arc<Shared>,
     idle_after: Nanos,
     now: Nanos,
     pollers: Vec<(PollerId, Box<dyn Poller>)>,
     next_poller: u64,
-    /// Closures taken out of the inbox and not yet run.
+    /// Closures that were taken out of the inbox and have not yet run.
     jobs: VecDeque<Job>,
     sleep: Sleep,
     stopping: bool,
@@ -81,25 +82,25 @@ impl Core {
         }
     }
 
-    /// Which core it is.
+    /// Returns the index of the core.
     #[must_use]
     pub fn index(&self) -> CoreIndex {
         self.shared.index()
     }
 
-    /// The time at which the present turn began.
+    /// Returns the start time of the present turn.
     #[must_use]
     pub fn now(&self) -> Nanos {
         self.now
     }
 
-    /// A handle for other threads.
+    /// Returns a handle for other threads.
     #[must_use]
     pub fn handle(&self) -> CoreHandle {
         CoreHandle::new(Arc::clone(&self.shared))
     }
 
-    /// Gives `poller` a turn in every turn of the core from now on, after those added before.
+    /// Adds `poller` after the other pollers. Each turn of the core then calls the poller.
     pub fn add(&mut self, poller: Box<dyn Poller>) -> PollerId {
         let id = PollerId(self.next_poller);
         self.next_poller += 1;
@@ -107,13 +108,13 @@ impl Core {
         id
     }
 
-    /// Takes a poller out; the order of the others stays. `None` when it was taken out before.
+    /// Removes a poller without a change of the order of the others. Returns `None` if it was already removed.
     pub fn remove(&mut self, id: PollerId) -> Option<Box<dyn Poller>> {
         let at = self.pollers.iter().position(|(candidate, _)| *candidate == id)?;
         Some(self.pollers.remove(at).1)
     }
 
-    /// How many pollers it has.
+    /// Returns the number of pollers.
     #[must_use]
     pub fn pollers(&self) -> usize {
         self.pollers.len()
@@ -124,7 +125,7 @@ impl Core {
         self.stopping = true;
     }
 
-    /// The loop. Returns when asked to stop, after running every closure that was accepted.
+    /// Runs the loop. Returns after a stop request and after all accepted closures have run.
     pub(crate) fn run(&mut self) {
         let mut idle_since = None;
         while !self.stopping {
@@ -144,7 +145,7 @@ impl Core {
         self.finish();
     }
 
-    /// One pass: the clock is read once, then closures, then every poller.
+    /// Executes one turn: reads the clock once, runs closures, and calls every poller.
     fn turn(&mut self) -> Turn {
         self.now = monotonic();
         let mut turn = self.run_jobs();
@@ -179,8 +180,8 @@ impl Core {
         add(&self.shared.counters().jobs, 1);
     }
 
-    /// Sleeps unless a last turn finds work or a poller needs polling. The order of the steps is the argument
-    /// of the module documentation of `bell`.
+    /// Sleeps unless a last turn finds work or a poller needs polling. The documentation of the module `bell` explains
+    /// the order of the steps.
     fn try_sleep(&mut self) {
         self.shared.bell().announce_sleep();
         if self.turn() == Turn::Idle {
@@ -198,7 +199,7 @@ impl Core {
 
     fn sleep_now(&mut self) {
         let counters = self.shared.counters();
-        // Counted before, so that a sleeping core shows its present sleep.
+        // The count increases before the sleep, so that it includes the present sleep.
         add(&counters.sleeps, 1);
         let before = monotonic();
         self.sleep.wait(before);
@@ -206,7 +207,8 @@ impl Core {
         self.shared.drain_event();
     }
 
-    /// Runs what was accepted before the inbox closed, then drops the pollers in the order they were added.
+    /// Runs the closures that were accepted before the inbox closed, and then drops the pollers in the order of their
+    /// addition.
     fn finish(&mut self) {
         let late = self.shared.close();
         self.jobs.extend(late);

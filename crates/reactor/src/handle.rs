@@ -1,5 +1,5 @@
-//! How other threads reach a core: closures in its inbox, and waking it from its sleep.
-//! `bell.rs` says why no wake-up is lost.
+//! The access of other threads to a core: closures in its inbox, and wake-ups. `bell.rs` explains why no wake-up is
+//! lost.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -13,13 +13,13 @@ use strake_units::CoreIndex;
 use crate::bell::{Arrived, Bell, Inbox, Line};
 use crate::core::Core;
 
-/// A closure on its way to a core.
+/// A closure for a core.
 pub(crate) type Job = Box<dyn FnOnce(&mut Core) + Send>;
 
-/// The core has stopped: the closure was dropped without being run.
+/// The error of a stopped core. The closure was dropped without running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CoreGone {
-    /// The core it was meant for.
+    /// The core for which the closure was meant.
     pub core: CoreIndex,
 }
 
@@ -31,17 +31,17 @@ impl fmt::Display for CoreGone {
 
 impl std::error::Error for CoreGone {}
 
-/// Which CPU a core runs on.
+/// The CPU of a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pinning {
-    /// Any: none was asked for.
+    /// Any CPU, because no CPU was requested.
     Any,
     /// This CPU only.
     Pinned {
         /// The kernel's CPU number.
         cpu: usize,
     },
-    /// Any, because the kernel refused the CPU asked for (offline, or outside the container's set).
+    /// Any CPU, because the kernel refused the requested CPU (offline, or outside the set of the container).
     Refused {
         /// The kernel's CPU number.
         cpu: usize,
@@ -50,28 +50,28 @@ pub enum Pinning {
     },
 }
 
-/// What a core has done since it started. The figures are read one by one while the core runs.
+/// Counters of a core since its start. The counters are read one by one while the core runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CoreStats {
     /// Turns taken.
     pub turns: u64,
-    /// Turns in which a poller or the inbox had something to do.
+    /// Turns in which a poller or the inbox had work.
     pub busy_turns: u64,
-    /// Times the core waited in the kernel, a present wait included.
+    /// Number of waits in the kernel, including a present wait.
     pub sleeps: u64,
-    /// Nanoseconds spent there, a present wait not included.
+    /// Nanoseconds in these waits, without a present wait.
     pub slept_ns: u64,
-    /// Times another thread woke it by its event descriptor.
+    /// Number of wake-ups by other threads through the event descriptor.
     pub wakes: u64,
-    /// Closures run.
+    /// Closures that have run.
     pub jobs: u64,
-    /// True when the core is asleep or about to be.
+    /// True if the core is asleep or about to sleep.
     pub sleeping: bool,
-    /// Which CPU it runs on.
+    /// The CPU of the core.
     pub pinning: Pinning,
 }
 
-/// Written by the core only, so an update is a plain load and store.
+/// Counters that only the core writes, so an update is a plain load and store.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) turns: AtomicU64,
@@ -81,12 +81,12 @@ pub(crate) struct Counters {
     pub(crate) jobs: AtomicU64,
 }
 
-/// Adds to a counter that one thread writes. Relaxed: a counter orders nothing.
+/// Adds to a counter that one thread writes. The accesses are relaxed, because a counter orders nothing.
 pub(crate) fn add(counter: &AtomicU64, more: u64) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
 }
 
-/// What a core shares with the handles to it.
+/// The state that a core shares with its handles.
 pub(crate) struct Shared {
     index: CoreIndex,
     event: OwnedFd,
@@ -122,17 +122,17 @@ impl Shared {
         self.event.as_raw_fd()
     }
 
-    /// Records which CPU the core got; once, before a handle is given out.
+    /// Records the CPU of the core. Called once, before the first handle exists.
     pub(crate) fn set_pinning(&self, pinning: Pinning) {
         let _ = self.pinning.set(pinning);
     }
 
-    /// Whether the core sleeps.
+    /// Returns the sleep flag of the core.
     pub(crate) fn bell(&self) -> &Bell {
         &self.bell
     }
 
-    /// Makes the event descriptor unreadable again. Not blocking: an unwritten one says "would block".
+    /// Makes the event descriptor unreadable again. The read does not block.
     pub(crate) fn drain_event(&self) {
         let _ = rustix::io::read(self.event.as_fd(), &mut [0; 8]);
     }
@@ -140,7 +140,7 @@ impl Shared {
     fn wake(&self) {
         if self.bell.has_to_ring() {
             self.wakes.0.fetch_add(1, Ordering::Relaxed);
-            // The only failure is a counter about to overflow, and then the descriptor is readable already.
+            // The only possible failure is an overflow of the counter, and then the descriptor is already readable.
             let _ = rustix::io::write(self.event.as_fd(), &1_u64.to_ne_bytes());
         }
     }
@@ -153,12 +153,12 @@ impl Shared {
         Ok(())
     }
 
-    /// Moves waiting closures into `jobs`, which is empty, without ever waiting for a control thread.
+    /// Moves waiting closures into the empty list `jobs`. The function never waits for a control thread.
     pub(crate) fn receive(&self, jobs: &mut VecDeque<Job>) -> Arrived {
         self.inbox.receive(jobs)
     }
 
-    /// Takes no closures from now on and returns those accepted before.
+    /// Stops the acceptance of closures, and returns the accepted closures.
     pub(crate) fn close(&self) -> VecDeque<Job> {
         self.inbox.close()
     }
@@ -179,7 +179,7 @@ impl Shared {
     }
 }
 
-/// Reaches a core from any thread.
+/// Gives any thread access to a core.
 #[derive(Clone)]
 pub struct CoreHandle(Arc<Shared>);
 
@@ -188,29 +188,29 @@ impl CoreHandle {
         Self(shared)
     }
 
-    /// Which core it is.
+    /// Returns the index of the core.
     #[must_use]
     pub fn index(&self) -> CoreIndex {
         self.0.index
     }
 
-    /// Has the core run `job` between two turns. Jobs of one thread run in order, and a job that was accepted
-    /// is run even if the core is asked to stop meanwhile. For control work: it allocates and may wait for
-    /// other control threads (never for the core).
+    /// Lets the core run `job` between two turns. Jobs of one thread run in order, and an accepted job runs even if the
+    /// core is asked to stop meanwhile. This function is for control work: it allocates, and may wait for other control
+    /// threads (never for the core).
     ///
     /// # Errors
-    /// When the core has stopped.
+    /// If the core has stopped.
     pub fn run(&self, job: impl FnOnce(&mut Core) + Send + 'static) -> Result<(), CoreGone> {
         self.0.send(Box::new(job))
     }
 
-    /// Has the core run `job` and waits for what it returns.
+    /// Lets the core run `job`, and waits for the result.
     ///
     /// # Errors
-    /// When the core has stopped.
+    /// If the core has stopped.
     ///
     /// # Panics
-    /// On a data core: two cores that wait for each other would wait for ever.
+    /// If called on a data core, because two cores that wait for each other would deadlock.
     pub fn call<R: Send + 'static>(
         &self,
         job: impl FnOnce(&mut Core) -> R + Send + 'static,
@@ -228,13 +228,13 @@ impl CoreHandle {
         result.recv().map_err(|mpsc::RecvError| CoreGone { core: self.index() })
     }
 
-    /// Makes sure that the core looks at its mailboxes: call it once after a batch of messages. A fence and a
-    /// load while the core is awake, one system call when it sleeps.
+    /// Makes sure that the core checks its mailboxes. Call this function once after a batch of messages. It costs a
+    /// fence and a load while the core is awake, and one system call while the core sleeps.
     pub fn wake(&self) {
         self.0.wake();
     }
 
-    /// What the core has done so far.
+    /// Returns the counters of the core.
     #[must_use]
     pub fn stats(&self) -> CoreStats {
         self.0.stats()

@@ -1,4 +1,4 @@
-//! The loop of a data core: one pinned thread, which runs the data path.
+//! The loop of a data core, a pinned thread that runs the data path.
 //!
 //! **What it is.** A [`CoreThread`] runs a [`Core`]: a loop of bounded turns over [`Poller`]s that polls while
 //! there is work and sleeps when there is none. Inside a poller, [`Tasks`] steps `async fn`s in a fixed slab
@@ -6,13 +6,13 @@
 //! values between two cores, [`CoreHandle`] carries closures from control threads to a core.
 //!
 //! **What it must never do.** Nothing here allocates, locks or waits on the data path after start; the one lock (around
-//! a core's inbox of closures) is only ever *tried* by the core. No wake-up is lost: `bell.rs` explains why. It knows
-//! nothing of arrays or devices beyond [`Readiness`](strake_block::Readiness).
+//! a core's inbox of closures) is only ever *tried* by the core. No wake-up is lost: `bell.rs` explains why. The crate
+//! does not depend on arrays or devices, except for [`Readiness`](strake_block::Readiness).
 //!
 //! **Where to start.** [`core`] for the loop, [`tasks`] for the executor, [`handle`] for sleeping and waking.
 
-// One exception, argued in `sleep.rs`: a poller names its file descriptors by number, and lending a number to
-// `ppoll` is an unsafe conversion.
+// There is one exception, which `sleep.rs` justifies: a poller names its file descriptors by number, and the conversion
+// of a number for `ppoll` is unsafe.
 #![deny(unsafe_code)]
 
 mod bell;
@@ -25,7 +25,7 @@ pub mod tasks;
 pub mod thread;
 pub mod timers;
 
-/// What `bell` is built on; `tests/loom.rs` builds it on loom's.
+/// The atomics of `bell`; `tests/loom.rs` replaces them by the atomics of loom.
 mod atomic {
     pub(crate) use std::sync::atomic::{AtomicBool, Ordering, fence};
     pub(crate) use std::sync::{Mutex, MutexGuard};

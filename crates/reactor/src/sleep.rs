@@ -1,4 +1,4 @@
-//! What may end a core's sleep: file descriptors, a deadline, or nothing but polling.
+//! Events that may end the sleep of a core: file descriptors and a deadline, or the need to poll.
 
 use std::os::fd::{BorrowedFd, RawFd};
 
@@ -6,21 +6,22 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use strake_block::Readiness;
 use strake_units::Nanos;
 
-/// File descriptors there is room for from the start; the list grows (once) when pollers name more.
+/// Initial capacity for file descriptors. The list grows once if pollers add more.
 const FDS_EXPECTED: usize = 64;
 
-/// How long a sleeping core may wait.
+/// Maximum duration of a sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Limit {
-    /// Until something happens.
+    /// Sleep until an event occurs.
     Forever,
-    /// Until this time at the latest.
+    /// Sleep until this time at the latest.
     Until(Nanos),
-    /// Not at all: a poller has to be polled.
+    /// Do not sleep, because a poller must be polled.
     Never,
 }
 
-/// Collects what may end a core's sleep. Every poller adds to it; the core itself adds its own wake-up.
+/// Collects the events that may end the sleep of a core. Every poller adds its events, and the core adds its own
+/// wake-up.
 #[derive(Debug)]
 pub struct Sleep {
     fds: Vec<PollFd<'static>>,
@@ -28,20 +29,20 @@ pub struct Sleep {
 }
 
 impl Sleep {
-    /// A sleep that nothing ends.
+    /// Creates a sleep without events.
     #[must_use]
     pub fn new() -> Self {
         Self { fds: Vec::with_capacity(FDS_EXPECTED), limit: Limit::Forever }
     }
 
-    /// Ends the sleep when `fd` is readable, hung up or in error. It has to stay open until the poller's next
-    /// turn.
+    /// Ends the sleep when `fd` is readable, hung up or in error. The descriptor must stay open until the next turn of
+    /// the poller.
     pub fn fd(&mut self, fd: RawFd) {
         self.fd_for(fd, PollFlags::IN);
     }
 
-    /// Ends the sleep when `fd` is writable, hung up or in error. It has to stay open until the poller's next
-    /// turn.
+    /// Ends the sleep when `fd` is writable, hung up or in error. The descriptor must stay open until the next turn of
+    /// the poller.
     pub fn fd_writable(&mut self, fd: RawFd) {
         self.fd_for(fd, PollFlags::OUT);
     }
@@ -55,12 +56,12 @@ impl Sleep {
         };
     }
 
-    /// Forbids the sleep: only polling will show what the poller waits for.
+    /// Prevents the sleep, because the poller must be polled.
     pub fn never(&mut self) {
         self.limit = Limit::Never;
     }
 
-    /// Adds what a queue says it needs.
+    /// Adds the readiness of a queue.
     pub fn readiness(&mut self, readiness: Readiness) {
         match readiness {
             Readiness::Idle => {}
@@ -70,13 +71,13 @@ impl Sleep {
         }
     }
 
-    /// True when a poller has to be polled.
+    /// True if a poller must be polled.
     #[must_use]
     pub fn is_never(&self) -> bool {
         self.limit == Limit::Never
     }
 
-    /// When the sleep ends at the latest, if a time was given.
+    /// Returns the latest end of the sleep, if any.
     #[must_use]
     pub fn deadline(&self) -> Option<Nanos> {
         match self.limit {
@@ -85,13 +86,13 @@ impl Sleep {
         }
     }
 
-    /// How many file descriptors were added.
+    /// Returns the number of added file descriptors.
     #[must_use]
     pub fn fds(&self) -> usize {
         self.fds.len()
     }
 
-    /// Forgets everything, keeping the memory.
+    /// Removes all events and keeps the memory.
     pub fn clear(&mut self) {
         self.fds.clear();
         self.limit = Limit::Forever;
@@ -99,7 +100,7 @@ impl Sleep {
 
     #[allow(unsafe_code)]
     fn fd_for(&mut self, fd: RawFd, flags: PollFlags) {
-        // A negative number is how a closed descriptor often looks; `ppoll` ignores it and so do we.
+        // A closed descriptor is often a negative number. `ppoll` ignores negative numbers, and so does this function.
         if fd < 0 {
             return;
         }
@@ -111,8 +112,8 @@ impl Sleep {
         self.fds.push(PollFd::from_borrowed_fd(fd, flags));
     }
 
-    /// Waits for whatever was added. Returns at once when a poller has to be polled or the deadline has passed. A
-    /// signal ends the wait as well: the caller takes a turn in any case.
+    /// Waits for the added events. Returns immediately if a poller must be polled or the deadline has passed. A signal
+    /// also ends the wait, because the caller takes a turn in any case.
     pub(crate) fn wait(&mut self, now: Nanos) {
         let timeout = match self.limit {
             Limit::Forever => None,
@@ -120,7 +121,7 @@ impl Sleep {
             Limit::Until(deadline) => Some(timespec(deadline.since(now))),
             Limit::Never => return,
         };
-        // Interrupted, or the kernel is short of memory for the call: both only mean polling again.
+        // If the call was interrupted, or the kernel lacked memory, the core only polls again.
         let _ = poll(&mut self.fds, timeout.as_ref());
     }
 }
@@ -131,7 +132,7 @@ impl Default for Sleep {
     }
 }
 
-/// A span of time as the kernel wants it. 584 years of nanoseconds fit in its seconds.
+/// Converts a duration for the kernel. 584 years of nanoseconds fit in its seconds.
 fn timespec(span: Nanos) -> Timespec {
     Timespec {
         tv_sec: (span.0 / Nanos::SECOND.0) as i64,

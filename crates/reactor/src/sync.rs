@@ -1,8 +1,8 @@
-//! Leaf futures that tasks of one executor wait on. One thread, no allocation after construction.
+//! Leaf futures for tasks of one executor. They are used on one thread, and do not allocate after construction.
 //!
-//! All of them may be dropped at any time: a waiter that leaves gives its place, or what it was just given, to
-//! the next one. A waiter takes its place when it is first polled, and nothing else runs between a task's
-//! check of a condition and that poll, so "check, then wait" misses nothing.
+//! All futures may be dropped at any time: a waiter that leaves passes its place, or its grant, to the next waiter. A
+//! waiter takes its place when it is first polled. Nothing else runs between a task's check of a condition and this
+//! poll, so "check, then wait" misses no event.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 
 use crate::tasks::{Scheduler, TaskId};
 
-/// A place in a [`Fifo`]. Tickets grow, so the queue is sorted by them.
+/// A position in a [`Fifo`]. Tickets increase, so the queue is sorted by ticket.
 type Ticket = u64;
 
 #[derive(Clone, Copy)]
@@ -21,7 +21,7 @@ struct Waiter {
     units: u32,
 }
 
-/// Waiting tasks in the order they came; room for every task of the scheduler.
+/// Waiting tasks in order of arrival, with room for every task of the scheduler.
 struct Fifo {
     waiters: RefCell<VecDeque<Waiter>>,
     next: Cell<Ticket>,
@@ -40,7 +40,7 @@ impl Fifo {
 
     fn join(&self, task: TaskId, units: u32) -> Ticket {
         let mut waiters = self.waiters.borrow_mut();
-        // A task that waits in two places of one queue at once would get here.
+        // Only a task that waits twice in one queue could violate this.
         assert!(waiters.len() < self.capacity, "more waiters in a queue than there are tasks");
         let ticket = self.next.get();
         self.next.set(ticket + 1);
@@ -52,7 +52,7 @@ impl Fifo {
         self.waiters.borrow().binary_search_by_key(&ticket, |waiter| waiter.ticket).ok()
     }
 
-    /// Takes the waiter out; false when it was served before.
+    /// Removes the waiter. Returns false if the waiter was already served.
     fn leave(&self, ticket: Ticket) -> bool {
         let found = self.find(ticket);
         if let Some(at) = found {
@@ -74,43 +74,44 @@ impl Fifo {
     }
 }
 
-/// How far a waiting future has come.
+/// The state of a waiting future.
 #[derive(Clone, Copy)]
 enum Stage {
-    /// Not polled yet.
+    /// The future has not been polled.
     New,
-    /// In the queue, or served since.
+    /// The future is in the queue, or was served since.
     Queued(Ticket),
-    /// Has returned `Ready`.
+    /// The future has returned `Ready`.
     Done,
 }
 
-/// Tasks waiting for something to happen, woken first come, first served.
+/// A queue of waiting tasks, which are woken in order of arrival.
 pub struct WaitQueue {
     scheduler: Scheduler,
     fifo: Fifo,
-    /// Waiters with lower tickets were woken together with everybody who came before them.
+    /// Waiters with lower tickets were woken by `wake_all`.
     all_before: Cell<Ticket>,
 }
 
 impl WaitQueue {
-    /// An empty queue for the tasks of `scheduler`.
+    /// Creates an empty queue for the tasks of `scheduler`.
     #[must_use]
     pub fn new(scheduler: &Scheduler) -> Self {
         Self { scheduler: scheduler.clone(), fifo: Fifo::new(scheduler), all_before: Cell::new(0) }
     }
 
-    /// Waits until woken. Ends only by [`wake_one`](Self::wake_one) or [`wake_all`](Self::wake_all), never
+    /// Waits until woken. The wait ends only by [`wake_one`](Self::wake_one) or [`wake_all`](Self::wake_all), never
     /// spuriously.
     ///
     /// # Panics
-    /// When polled although as many waiters as the scheduler has tasks are in the queue: one task waits twice.
+    /// If polled while the queue already has as many waiters as the scheduler has tasks, because then one task waits
+    /// twice.
     pub fn wait(&self) -> Wait<'_> {
         Wait { queue: self, stage: Stage::New }
     }
 
-    /// Wakes the task that has waited longest; false when no task waits. Should that task drop its wait before it runs,
-    /// the next one is woken instead.
+    /// Wakes the task that has waited longest. Returns false if no task waits. If this task drops its wait before it
+    /// runs, the next task is woken instead.
     pub fn wake_one(&self) -> bool {
         let first = self.fifo.pop();
         if let Some(waiter) = first {
@@ -119,7 +120,7 @@ impl WaitQueue {
         first.is_some()
     }
 
-    /// Wakes all waiting tasks, in the order they came, and returns how many.
+    /// Wakes all waiting tasks in order of arrival, and returns their number.
     pub fn wake_all(&self) -> usize {
         self.all_before.set(self.fifo.next.get());
         let mut woken = 0;
@@ -129,20 +130,20 @@ impl WaitQueue {
         woken
     }
 
-    /// How many tasks wait.
+    /// Returns the number of waiting tasks.
     #[must_use]
     pub fn len(&self) -> usize {
         self.fifo.len()
     }
 
-    /// True when no task waits.
+    /// True if no task waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// Ends when its [`WaitQueue`] wakes it.
+/// A future that ends when its [`WaitQueue`] wakes it.
 #[must_use = "futures do nothing unless awaited"]
 pub struct Wait<'a> {
     queue: &'a WaitQueue,
@@ -172,15 +173,16 @@ impl Drop for Wait<'_> {
     fn drop(&mut self) {
         let Stage::Queued(ticket) = self.stage else { return };
         let was_woken = !self.queue.fifo.leave(ticket);
-        // Woken alone and gone without having seen it: the wake-up was meant for one task, so pass it on.
+        // The waiter was woken individually and leaves without having seen the wake-up, so the wake-up is passed to the
+        // next waiter.
         if was_woken && ticket >= self.queue.all_before.get() {
             self.queue.wake_one();
         }
     }
 }
 
-/// A fixed number of units that tasks take and give back, first come, first served: a big request at the head
-/// is not overtaken by small ones, so no task starves.
+/// A fixed number of units that tasks take and return, in order of arrival. Small requests do not overtake a large
+/// request at the head, so no task starves.
 pub struct Semaphore {
     scheduler: Scheduler,
     fifo: Fifo,
@@ -189,7 +191,7 @@ pub struct Semaphore {
 }
 
 impl Semaphore {
-    /// A semaphore of `units` free units for the tasks of `scheduler`.
+    /// Creates a semaphore of `units` free units for the tasks of `scheduler`.
     #[must_use]
     pub fn new(scheduler: &Scheduler, units: u32) -> Self {
         Self {
@@ -200,11 +202,11 @@ impl Semaphore {
         }
     }
 
-    /// Waits for `units` units and takes them. They return when the permit is dropped.
+    /// Waits for `units` units and takes them. The drop of the permit returns the units.
     ///
     /// # Panics
-    /// When the semaphore has fewer units in all: the wait would never end. When polled although as many
-    /// waiters as the scheduler has tasks are in the queue.
+    /// If the semaphore has fewer units in total, because the wait would never end. If polled while the queue already
+    /// has as many waiters as the scheduler has tasks.
     pub fn acquire(&self, units: u32) -> Acquire<'_> {
         assert!(units <= self.units, "{units} units wanted of a semaphore of {}", self.units);
         Acquire { semaphore: self, units, stage: Stage::New }
@@ -220,13 +222,13 @@ impl Semaphore {
         Some(Permit { semaphore: self, units })
     }
 
-    /// How many units are free.
+    /// Returns the number of free units.
     #[must_use]
     pub fn free(&self) -> u32 {
         self.free.get()
     }
 
-    /// How many tasks wait.
+    /// Returns the number of waiting tasks.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.fifo.len()
@@ -237,7 +239,7 @@ impl Semaphore {
         self.grant();
     }
 
-    /// Serves waiters in order while the head's wish can be met.
+    /// Serves waiters in order while the request at the head can be met.
     fn grant(&self) {
         while let Some(waiter) = self.fifo.front() {
             let Some(left) = self.free.get().checked_sub(waiter.units) else { return };
@@ -248,7 +250,7 @@ impl Semaphore {
     }
 }
 
-/// Becomes a [`Permit`] when the units are free and it is this waiter's turn.
+/// A future that returns a [`Permit`] when the units are free and this waiter is at the head.
 #[must_use = "futures do nothing unless awaited"]
 pub struct Acquire<'a> {
     semaphore: &'a Semaphore,
@@ -284,7 +286,7 @@ impl Drop for Acquire<'_> {
     fn drop(&mut self) {
         let Stage::Queued(ticket) = self.stage else { return };
         if self.semaphore.fifo.leave(ticket) {
-            // A smaller wish behind it may now be met.
+            // A smaller request behind it may now be met.
             self.semaphore.grant();
         } else {
             self.semaphore.release(self.units);
@@ -292,7 +294,7 @@ impl Drop for Acquire<'_> {
     }
 }
 
-/// Units of a [`Semaphore`]; dropping it gives them back.
+/// Units of a [`Semaphore`]. The drop of the permit returns the units.
 #[must_use = "dropping a permit gives its units back at once"]
 pub struct Permit<'a> {
     semaphore: &'a Semaphore,
@@ -300,7 +302,7 @@ pub struct Permit<'a> {
 }
 
 impl Permit<'_> {
-    /// How many units it holds.
+    /// Returns the number of units.
     #[must_use]
     pub fn units(&self) -> u32 {
         self.units
@@ -313,43 +315,43 @@ impl Drop for Permit<'_> {
     }
 }
 
-/// Lets tasks pass while it is open and holds them while it is closed.
+/// A gate that lets tasks pass while it is open, and blocks tasks while it is closed.
 pub struct Gate {
     open: Cell<bool>,
     queue: WaitQueue,
 }
 
 impl Gate {
-    /// An open gate for the tasks of `scheduler`.
+    /// Creates an open gate for the tasks of `scheduler`.
     #[must_use]
     pub fn new(scheduler: &Scheduler) -> Self {
         Self { open: Cell::new(true), queue: WaitQueue::new(scheduler) }
     }
 
-    /// Opens it and wakes everybody held.
+    /// Opens the gate and wakes all blocked tasks.
     pub fn open(&self) {
         self.open.set(true);
         self.queue.wake_all();
     }
 
-    /// Closes it. Tasks that were woken by an earlier opening and have not run yet are held again.
+    /// Closes the gate. Tasks that were woken by an earlier opening and have not run yet are blocked again.
     pub fn close(&self) {
         self.open.set(false);
     }
 
-    /// True when it is open.
+    /// True if the gate is open.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.open.get()
     }
 
-    /// How many tasks it holds.
+    /// Returns the number of blocked tasks.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.queue.len()
     }
 
-    /// Waits until it is open.
+    /// Waits until the gate is open.
     pub async fn pass(&self) {
         while !self.open.get() {
             self.queue.wait().await;
@@ -357,12 +359,12 @@ impl Gate {
     }
 }
 
-/// Lets the other ready tasks run once before going on: for long loops in a task.
+/// Lets the other ready tasks run once, for long loops in a task.
 pub fn yield_now(scheduler: &Scheduler) -> YieldNow<'_> {
     YieldNow { scheduler, yielded: false }
 }
 
-/// Is ready the second time it is polled.
+/// A future that is ready when it is polled for the second time.
 #[must_use = "futures do nothing unless awaited"]
 pub struct YieldNow<'a> {
     scheduler: &'a Scheduler,

@@ -1,9 +1,9 @@
 //! The local executor: a slab of futures of one type, stepped in the order they were woken.
 //!
-//! Everything is made at start: one pinned slot per task, a list of free slots and a ring of ready tasks that
-//! has room for every slot. Starting, waking, polling and finishing a task then only moves numbers around:
-//! no allocation, no atomics, and no unsafe code, because a slot is a `Pin<Box<Option<F>>>` whose content can
-//! be replaced in place.
+//! All memory is allocated at the start: one pinned slot per task, a list of free slots and a ring of ready tasks that
+//! has room for every slot. Starting, waking, polling and finishing a task then only moves numbers around: no
+//! allocation, no atomics, and no unsafe code, because a slot is a `Pin<Box<Option<F>>>` whose content can be replaced
+//! in place.
 //!
 //! Futures never look at their `std::task::Waker` (it is [`Waker::noop`]). A leaf future asks its [`Scheduler`] for
 //! [`current`](Scheduler::current), and the code that makes it ready calls [`wake`](Scheduler::wake). So only leaf
@@ -16,13 +16,13 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-/// The most tasks one [`Scheduler`] can name: a [`TaskId`] has 16 bits for the slot.
+/// Maximum number of tasks of a [`Scheduler`]. A [`TaskId`] has 16 bits for the slot.
 pub const TASKS_LIMIT: usize = 1 << 16;
 
-/// Names a task: its slot and how often the slot was reused before.
+/// Identifies a task by its slot and the number of reuses of the slot.
 ///
-/// The count has 16 bits, so an id kept across 65 536 reuses of one slot names the slot's present task again.
-/// All that can follow is a spurious poll, which every future has to bear anyway.
+/// The count has 16 bits, so an id kept across 65 536 reuses of one slot names the slot's present task again. This can
+/// only cause a spurious poll, which every future must accept.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TaskId(u32);
 
@@ -31,7 +31,7 @@ impl TaskId {
         Self(u32::from(slot) | u32::from(generation) << 16)
     }
 
-    /// The slot, below the capacity of the scheduler.
+    /// Returns the slot, which is below the capacity of the scheduler.
     #[must_use]
     pub const fn slot(self) -> usize {
         (self.0 & 0xffff) as usize
@@ -48,10 +48,10 @@ impl fmt::Debug for TaskId {
     }
 }
 
-/// What the scheduler knows about a slot.
+/// The state of a slot in the scheduler.
 #[derive(Clone, Copy)]
 enum Slot {
-    /// No task; the next one gets `next_generation`.
+    /// The slot has no task. The next task gets `next_generation`.
     Free { next_generation: u16 },
     /// A task that waits for a wake-up, or is being polled without having been woken again.
     Waiting { generation: u16 },
@@ -61,7 +61,7 @@ enum Slot {
 
 struct Shared {
     slots: Box<[Cell<Slot>]>,
-    /// Ready tasks in wake order. A slot is in here at most once, so it never outgrows its capacity.
+    /// Ready tasks in wake order. A slot is in this list at most once, so the list never exceeds its capacity.
     ready: RefCell<VecDeque<u16>>,
     current: Cell<Option<TaskId>>,
     claimed: Cell<bool>,
@@ -72,10 +72,10 @@ struct Shared {
 pub struct Scheduler(Rc<Shared>);
 
 impl Scheduler {
-    /// A scheduler for up to `capacity` tasks, to be given to one [`Tasks`].
+    /// Creates a scheduler for up to `capacity` tasks of one [`Tasks`].
     ///
     /// # Panics
-    /// When `capacity` exceeds [`TASKS_LIMIT`].
+    /// If `capacity` exceeds [`TASKS_LIMIT`].
     #[must_use]
     pub fn new(capacity: usize) -> Self {
         assert!(
@@ -90,17 +90,17 @@ impl Scheduler {
         }))
     }
 
-    /// The task being polled: what a leaf future stores before it returns `Pending`.
+    /// Returns the task that is being polled. A leaf future stores this task before it returns `Pending`.
     ///
     /// # Panics
-    /// Outside a poll by [`Tasks::run`].
+    /// If called outside a poll by [`Tasks::run`].
     #[must_use]
     pub fn current(&self) -> TaskId {
         self.0.current.get().expect("Scheduler::current was called outside a task")
     }
 
-    /// Makes `task` ready. Does nothing when it is ready already or has finished. A task that wakes itself
-    /// while it is polled is polled again, after those already ready.
+    /// Makes `task` ready. Does nothing if the task is already ready or has finished. A task that wakes itself while it
+    /// is polled is polled again, after the tasks that are already ready.
     pub fn wake(&self, task: TaskId) {
         let slot = &self.0.slots[task.slot()];
         match slot.get() {
@@ -112,19 +112,19 @@ impl Scheduler {
         }
     }
 
-    /// True when some task is ready.
+    /// True if some task is ready.
     #[must_use]
     pub fn has_ready(&self) -> bool {
         !self.0.ready.borrow().is_empty()
     }
 
-    /// How many tasks it was made for.
+    /// Returns the maximum number of tasks.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.0.slots.len()
     }
 
-    /// Occupies a free slot with a task that is ready at once.
+    /// Occupies a free slot with a task that is ready immediately.
     fn occupy(&self, slot: u16) -> TaskId {
         let cell = &self.0.slots[usize::from(slot)];
         let Slot::Free { next_generation: generation } = cell.get() else {
@@ -135,7 +135,7 @@ impl Scheduler {
         TaskId::new(slot, generation)
     }
 
-    /// Takes the task that has been ready longest.
+    /// Removes and returns the task that has been ready longest.
     fn next(&self) -> Option<TaskId> {
         let slot = self.0.ready.borrow_mut().pop_front()?;
         let cell = &self.0.slots[usize::from(slot)];
@@ -146,8 +146,8 @@ impl Scheduler {
         Some(TaskId::new(slot, generation))
     }
 
-    /// Frees the slot of a finished task; its id becomes stale. The future has been dropped, so nothing but a
-    /// stale entry in the ready ring can be left of it, and that is taken out.
+    /// Frees the slot of a finished task, so its id becomes stale. The future was already dropped, so only a stale
+    /// entry in the ready ring can remain, which is removed.
     fn vacate(&self, task: TaskId) {
         let cell = &self.0.slots[task.slot()];
         if matches!(cell.get(), Slot::Queued { .. }) {
@@ -167,21 +167,21 @@ impl fmt::Debug for Scheduler {
     }
 }
 
-/// Up to a fixed number of futures of one type, run on one thread.
+/// An executor for a fixed number of futures of one type on one thread.
 ///
-/// Dropping it drops the unfinished futures, in slot order.
+/// The drop of the executor drops the unfinished futures in slot order.
 pub struct Tasks<F: Future<Output = ()>> {
     scheduler: Scheduler,
     slots: Vec<Pin<Box<Option<F>>>>,
-    /// Free slots, the one freed last on top: its memory is the warmest.
+    /// Free slots. The last freed slot is on top, because its memory is probably in the CPU cache.
     free: Vec<u16>,
 }
 
 impl<F: Future<Output = ()>> Tasks<F> {
-    /// An empty slab of as many slots as `scheduler` can name. Allocates all memory of the executor.
+    /// Creates an executor with as many slots as `scheduler` can name. Allocates all memory of the executor.
     ///
     /// # Panics
-    /// When another `Tasks` already uses `scheduler`.
+    /// If another `Tasks` already uses `scheduler`.
     #[must_use]
     pub fn new(scheduler: Scheduler) -> Self {
         assert!(!scheduler.0.claimed.replace(true), "a scheduler serves one slab of tasks");
@@ -193,17 +193,17 @@ impl<F: Future<Output = ()>> Tasks<F> {
         }
     }
 
-    /// True when [`spawn`](Self::spawn) will succeed.
+    /// True if [`spawn`](Self::spawn) will succeed.
     #[must_use]
     pub fn has_room(&self) -> bool {
         !self.free.is_empty()
     }
 
-    /// Starts `future`: it is ready at once and first polled by the next [`run`](Self::run).
+    /// Starts `future`. The task is ready immediately, and the next [`run`](Self::run) polls it first.
     ///
     /// # Errors
-    /// The future itself when every slot is taken (back-pressure).
-    // Handing the future back is the point; the executor exists so that it is not boxed.
+    /// If every slot is in use (back-pressure). The error contains the future.
+    // The error returns the future unboxed, because the executor exists to avoid boxes.
     #[allow(clippy::result_large_err)]
     pub fn spawn(&mut self, future: F) -> Result<TaskId, F> {
         let Some(slot) = self.free.pop() else { return Err(future) };
@@ -228,7 +228,7 @@ impl<F: Future<Output = ()>> Tasks<F> {
         self.scheduler.0.current.set(Some(task));
         let state = future.poll(context);
         if state.is_ready() {
-            // Still the current task: what the future owns may wake others while it is dropped.
+            // The task stays the current task, because the drop of the future may wake other tasks.
             slot.set(None);
         }
         self.scheduler.0.current.set(None);
@@ -241,19 +241,19 @@ impl<F: Future<Output = ()>> Tasks<F> {
         }
     }
 
-    /// How many tasks have been started and not finished.
+    /// Returns the number of unfinished tasks.
     #[must_use]
     pub fn live(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    /// How many tasks fit.
+    /// Returns the maximum number of tasks.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.slots.len()
     }
 
-    /// The scheduler that wakes these tasks.
+    /// Returns the scheduler that wakes these tasks.
     #[must_use]
     pub fn scheduler(&self) -> &Scheduler {
         &self.scheduler

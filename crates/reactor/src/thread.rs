@@ -1,4 +1,4 @@
-//! Starting and stopping the thread a core lives on.
+//! Start and stop of the thread of a core.
 
 use std::cell::Cell;
 use std::io;
@@ -13,7 +13,7 @@ use strake_units::{CoreIndex, Nanos};
 use crate::core::Core;
 use crate::handle::{CoreHandle, Pinning, Shared};
 
-/// How long a core polls without finding work before it sleeps, unless configured otherwise.
+/// Default time for which a core polls without work before it sleeps.
 pub const IDLE_AFTER: Nanos = Nanos(200 * Nanos::MICRO.0);
 
 thread_local! {
@@ -25,59 +25,59 @@ pub(crate) fn on_data_core() -> bool {
     ON_DATA_CORE.get()
 }
 
-/// The time: nanoseconds of `CLOCK_MONOTONIC`. Cores read it once per turn; control threads that compare
-/// times with a core's read the same clock.
+/// Returns the time in nanoseconds of `CLOCK_MONOTONIC`. Cores read it once per turn. Control threads that compare
+/// times with a core use the same clock.
 #[must_use]
 pub fn monotonic() -> Nanos {
     let time = clock_gettime(ClockId::Monotonic);
     Nanos(time.tv_sec as u64 * Nanos::SECOND.0 + time.tv_nsec as u64)
 }
 
-/// How to start a core.
+/// The configuration of a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CoreConfig {
-    /// Its place among the data cores.
+    /// Index among the data cores.
     pub index: CoreIndex,
-    /// The kernel's number of the CPU to run on, `None` for any.
+    /// The kernel's CPU number; `None` for any CPU.
     pub cpu: Option<usize>,
-    /// How long it polls without finding work before it sleeps.
+    /// Time for which the core polls without work before it sleeps.
     pub idle_after: Nanos,
 }
 
 impl CoreConfig {
-    /// Core `index`, on any CPU, sleeping after [`IDLE_AFTER`].
+    /// Returns a configuration for core `index` on any CPU, with a sleep after [`IDLE_AFTER`].
     #[must_use]
     pub const fn new(index: CoreIndex) -> Self {
         Self { index, cpu: None, idle_after: IDLE_AFTER }
     }
 }
 
-/// A running core. Dropping it stops the core like [`stop`](Self::stop).
+/// A running core. The drop of this value stops the core like [`stop`](Self::stop).
 ///
-/// A panic on the core's thread (in a poller, a task or a closure) means that an invariant of the data path
-/// is broken. No data may be served or written after that, by this core or by those that rely on it, so the
-/// process aborts after saying why: corruption has to become unavailability. The core and its pollers are not
-/// dropped, so no destructor of theirs acts on the broken state either.
+/// A panic on the thread of the core (in a poller, a task or a closure) means that an invariant of the data path is
+/// broken. Afterwards, this core and cores that rely on it must not serve or write data, so the process prints the
+/// reason and aborts: unavailability is better than corruption. The core and its pollers are not dropped, so no
+/// destructor acts on the broken state.
 #[derive(Debug)]
 pub struct CoreThread {
     handle: CoreHandle,
     thread: ThreadId,
-    /// Hangs up when the core has ended. The thread itself may stay in the kernel for longer: one that has given the
-    /// kernel's workers a request to a drive that does not respond exits when that drive answers.
-    /// The lock is never taken: it makes the type `Sync`, and `drop` has exclusive access.
+    /// Disconnected when the core has ended. The thread may stay in the kernel for longer: if it gave the kernel's
+    /// workers a request to an unresponsive drive, the thread exits when this drive answers. The lock is never taken.
+    /// It only makes the type `Sync`; `drop` has exclusive access.
     over: Mutex<mpsc::Receiver<Never>>,
 }
 
-/// What is never sent.
+/// A message that is never sent.
 #[derive(Debug)]
 enum Never {}
 
 impl CoreThread {
-    /// Starts a core on a thread named `strake-core-N`. A CPU that it cannot be pinned to is not an error: it
-    /// then runs on any, and [`pinning`](Self::pinning) says so.
+    /// Starts a core on a thread named `strake-core-N`. If the kernel refuses the CPU, the core runs on any CPU, and
+    /// [`pinning`](Self::pinning) shows this. This is not an error.
     ///
     /// # Errors
-    /// When the kernel has no thread or event descriptor left.
+    /// If the kernel has no free thread or event descriptor.
     pub fn start(config: CoreConfig) -> io::Result<Self> {
         let shared = Arc::new(Shared::new(config.index)?);
         let handle = CoreHandle::new(Arc::clone(&shared));
@@ -92,25 +92,26 @@ impl CoreThread {
                 run_or_abort(&mut Core::new(shared, config.idle_after));
                 drop(running);
             })?;
-        // Fails only if the thread ended before it sent, which is an abort of the process.
+        // The receive fails only if the thread ended before it sent, and then the process aborts.
         let _ = started.recv();
         Ok(Self { handle, thread: thread.thread().id(), over: Mutex::new(over) })
     }
 
-    /// A handle to the core.
+    /// Returns a handle to the core.
     #[must_use]
     pub fn handle(&self) -> CoreHandle {
         self.handle.clone()
     }
 
-    /// Which CPU it runs on.
+    /// Returns the CPU of the core.
     #[must_use]
     pub fn pinning(&self) -> Pinning {
         self.handle.stats().pinning
     }
 
-    /// Asks the core to stop and waits until it has. Closures accepted before are run; then the pollers are
-    /// dropped on the core's thread, whatever they have in flight: stop them first.
+    /// Requests a stop of the core and waits for it. Closures that were accepted before are run. Then the pollers are
+    /// dropped on the thread of the core, regardless of their work in progress, so the caller must stop the pollers
+    /// first.
     pub fn stop(self) {
         drop(self);
     }
@@ -118,9 +119,9 @@ impl CoreThread {
 
 impl Drop for CoreThread {
     fn drop(&mut self) {
-        // An error means that it has stopped already.
+        // An error means that the core has already stopped.
         let _ = self.handle.run(Core::stop);
-        // A core cannot wait for its own end; it stops after the turn that dropped this.
+        // A core cannot wait for its own end. It stops after the turn that dropped this value.
         if self.thread != std::thread::current().id() {
             let over = self.over.get_mut().unwrap_or_else(PoisonError::into_inner);
             let Err(mpsc::RecvError) = over.recv();
@@ -142,12 +143,12 @@ fn pin(cpu: Option<usize>) -> Pinning {
     }
 }
 
-// `clippy.toml` bans `abort` in favour of panicking; this is where such a panic ends up, its reason printed.
+// `clippy.toml` bans `abort` in favour of panicking; such a panic reaches this function, after its reason was printed.
 #[allow(clippy::disallowed_methods)]
 fn run_or_abort(core: &mut Core) {
-    // Unwind safety does not matter: nothing looks at the core after a panic.
+    // Unwind safety does not matter, because no code uses the core after a panic.
     if catch_unwind(AssertUnwindSafe(|| core.run())).is_err() {
-        // The panic hook has printed the message and the place.
+        // The panic hook has printed the message and the location.
         eprintln!(
             "strake: data core {} panicked, so its state cannot be trusted; aborting to keep stored data intact. \
              Restart the daemon: arrays resynchronize what was being written",
@@ -165,7 +166,7 @@ mod tests {
     use std::time::Duration;
     use strake_units::CoreIndex;
 
-    /// Holds up the exit of its thread until it is let go, as the kernel does.
+    /// Delays the exit of its thread until its release, as the kernel does.
     struct Held(mpsc::Receiver<()>);
 
     impl Drop for Held {
@@ -178,7 +179,8 @@ mod tests {
         static HELD: RefCell<Option<Held>> = const { RefCell::new(None) };
     }
 
-    /// A daemon with a drive that hung was not stopped in order: the thread of its data core could not exit.
+    /// The history of the bug: a daemon with an unresponsive drive did not stop cleanly, because the thread of its data
+    /// core could not exit.
     #[test]
     fn a_core_has_stopped_though_its_thread_cannot_exit() {
         let core = CoreThread::start(CoreConfig::new(CoreIndex(0))).expect("it starts");

@@ -1,5 +1,5 @@
-//! Deadlines of tasks: a binary heap of fixed capacity whose entries know where they lie, so that a timer can
-//! be cancelled in logarithmic time and a long deadline does not hold its slot once it is not needed.
+//! Deadlines of tasks, in a binary heap of fixed capacity. The entries record their positions, so a timer can be
+//! cancelled in logarithmic time, and an unneeded long deadline does not occupy its slot.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -10,7 +10,7 @@ use strake_units::Nanos;
 
 use crate::tasks::{Scheduler, TaskId};
 
-/// Names an armed timer. Never names another one later.
+/// Identifies an armed timer. An identifier is never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TimerId {
     slot: u32,
@@ -20,7 +20,7 @@ pub struct TimerId {
 #[derive(Clone, Copy)]
 struct Entry {
     deadline: Nanos,
-    /// Which arming this was: orders equal deadlines, and tells a timer from a later one in its slot.
+    /// Number of the arming. It orders equal deadlines, and distinguishes a timer from a later timer in the same slot.
     sequence: u64,
     slot: u32,
     task: TaskId,
@@ -32,21 +32,21 @@ impl Entry {
     }
 }
 
-/// Up to a fixed number of armed timers, each for one task.
+/// A fixed number of timers, each for one task.
 pub struct Timers {
-    /// Heap order: no entry is before the one at `(i - 1) / 2`.
+    /// The entries in heap order: no entry precedes the entry at `(i - 1) / 2`.
     heap: Vec<Entry>,
-    /// For each slot in use, where its entry lies in `heap`.
+    /// For each slot in use, the index of its entry in `heap`.
     places: Vec<u32>,
     free: Vec<u32>,
     next_sequence: u64,
 }
 
 impl Timers {
-    /// No timers, room for `capacity`. Allocates everything it will ever need.
+    /// Creates room for `capacity` timers. Allocates all memory.
     ///
     /// # Panics
-    /// When `capacity` does not fit 32 bits.
+    /// If `capacity` does not fit in 32 bits.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
         let slots = u32::try_from(capacity).expect("timers are numbered with 32 bits");
@@ -58,7 +58,7 @@ impl Timers {
         }
     }
 
-    /// Has `task` woken by the first [`expire`](Self::expire) at or after `deadline`. `None` when there is no
+    /// Arms a timer: the first [`expire`](Self::expire) at or after `deadline` wakes `task`. Returns `None` without
     /// room (back-pressure).
     #[must_use = "a timer that did not fit never fires"]
     pub fn arm(&mut self, deadline: Nanos, task: TaskId) -> Option<TimerId> {
@@ -70,7 +70,7 @@ impl Timers {
         Some(TimerId { slot, sequence })
     }
 
-    /// Takes a timer out; false when it has fired or was cancelled before.
+    /// Cancels a timer. Returns false if it has fired or was already cancelled.
     pub fn cancel(&mut self, timer: TimerId) -> bool {
         let place = self.place(timer);
         if let Some(at) = place {
@@ -85,8 +85,8 @@ impl Timers {
         self.place(timer).is_some()
     }
 
-    /// Wakes the tasks whose deadline is `now` or earlier, earliest first, equal ones in the order they were
-    /// armed. Returns how many fired.
+    /// Wakes the tasks whose deadline is `now` or earlier: the earliest first, and equal deadlines in the order of
+    /// arming. Returns the number of fired timers.
     pub fn expire(&mut self, now: Nanos, scheduler: &Scheduler) -> usize {
         let mut fired = 0;
         while let Some(first) = self.heap.first().filter(|first| first.deadline <= now) {
@@ -97,25 +97,25 @@ impl Timers {
         fired
     }
 
-    /// The earliest deadline: what a poller gives to [`Sleep::until`](crate::Sleep::until).
+    /// Returns the earliest deadline, which a poller passes to [`Sleep::until`](crate::Sleep::until).
     #[must_use]
     pub fn next_deadline(&self) -> Option<Nanos> {
         self.heap.first().map(|first| first.deadline)
     }
 
-    /// True when [`arm`](Self::arm) will succeed.
+    /// True if [`arm`](Self::arm) will succeed.
     #[must_use]
     pub fn has_room(&self) -> bool {
         !self.free.is_empty()
     }
 
-    /// How many timers are armed.
+    /// Returns the number of armed timers.
     #[must_use]
     pub fn len(&self) -> usize {
         self.heap.len()
     }
 
-    /// True when none is armed.
+    /// True if no timer is armed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.heap.is_empty()
@@ -131,13 +131,13 @@ impl Timers {
         let gone = self.heap.swap_remove(at);
         self.free.push(gone.slot);
         if at < self.heap.len() {
-            // The entry from the end may belong above or below its new place.
+            // The entry from the end may belong above or below its new position.
             self.rise(at);
             self.sink(at);
         }
     }
 
-    /// Moves the entry at `at` up until its parent is before it.
+    /// Moves the entry at `at` up until its parent precedes it.
     fn rise(&mut self, mut at: usize) {
         while at > 0 {
             let parent = (at - 1) / 2;
@@ -150,7 +150,7 @@ impl Timers {
         self.note(at);
     }
 
-    /// Moves the entry at `at` down until it is before its children.
+    /// Moves the entry at `at` down until it precedes its children.
     fn sink(&mut self, mut at: usize) {
         loop {
             let left = 2 * at + 1;
@@ -189,8 +189,8 @@ impl fmt::Debug for Timers {
     }
 }
 
-/// Waits for `deadline` in a task. While `timers` is full the task stays ready and tries again each time it
-/// is polled: back-pressure that costs turns, never a missed deadline.
+/// Waits in a task for `deadline`. While `timers` is full, the task stays ready and tries again each time it is polled.
+/// This back-pressure costs turns, but no deadline is missed.
 pub fn alarm<'a>(
     timers: &'a RefCell<Timers>,
     scheduler: &'a Scheduler,
@@ -199,7 +199,7 @@ pub fn alarm<'a>(
     Alarm { timers, scheduler, deadline, timer: None }
 }
 
-/// Ends at its deadline; dropping it earlier cancels the timer.
+/// A future that ends at its deadline. An earlier drop cancels the timer.
 #[must_use = "futures do nothing unless awaited"]
 pub struct Alarm<'a> {
     timers: &'a RefCell<Timers>,

@@ -1,5 +1,5 @@
-//! A panic on a data core ends the process, and says why. Shown on a child process, which is this test binary
-//! again with a variable set.
+//! Tests that a panic on a data core aborts the process with a message. The child process is this test binary with an
+//! environment variable.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
@@ -9,7 +9,7 @@ use strake_units::{CoreIndex, Nanos};
 
 const CHILD: &str = "STRAKE_TEST_PANIC_IN";
 
-/// Panics in its turn, and would say so if it were dropped.
+/// Panics in its turn, and would print a text if it were dropped.
 struct Broken;
 
 impl Poller for Broken {
@@ -26,7 +26,7 @@ impl Drop for Broken {
     }
 }
 
-/// The child's part: a core that panics, and a control thread that would go on as if nothing had happened.
+/// The child: a core that panics, and a control thread that would otherwise continue.
 #[test]
 fn child() {
     let Ok(place) = std::env::var(CHILD) else { return };

@@ -1,19 +1,18 @@
-//! What a core shares with other threads, in every order in which their steps can happen and with every value that the
-//! memory model of C11 lets them read. loom runs the very source of the product, `src/bell.rs`, on atomics and locks of
-//! its own.
+//! Tests the state that a core shares with other threads, in every order of the steps and with every value that the
+//! memory model of C11 allows. loom runs the original source `src/bell.rs` with its own atomics and locks.
 //!
-//! Not covered: mailboxes are rings of `rtrb`, of which there is no loom build. Here a message is a number that is
-//! stored without any order, which is less than `rtrb` promises: what holds for that holds for a ring. Neither are
-//! `eventfd` and `ppoll`: a descriptor is a flag that lasts until it is read.
+//! The tests do not cover mailboxes, which are rings of `rtrb` without a loom build. Here, a message is a number that
+//! is stored with relaxed ordering, which is weaker than the guarantees of `rtrb`. The tests do not cover `eventfd` and
+//! `ppoll` either: a descriptor is a flag that stays set until it is read.
 //!
-//! `LOOM_MAX_PREEMPTIONS` sets how often a thread may be interrupted where it did not have to wait.
+//! `LOOM_MAX_PREEMPTIONS` sets the maximum number of preemptions of a thread.
 
-// The source has more than its models use.
+// The models do not use all of the source.
 #[allow(dead_code, unreachable_pub)]
 #[path = "../src/bell.rs"]
 mod bell;
 
-/// What the source is built on here.
+/// The atomics of the source in this test.
 mod atomic {
     pub(crate) use loom::sync::atomic::{AtomicBool, Ordering, fence};
     pub(crate) use loom::sync::{Mutex, MutexGuard};
@@ -27,7 +26,7 @@ use loom::sync::atomic::AtomicUsize;
 use loom::sync::{Arc, Condvar};
 use loom::thread;
 
-/// Enough for every known way to break this; the night has more.
+/// Sufficient for every known defect. The nightly tests use a larger number.
 const PREEMPTIONS: usize = 2;
 
 fn check(model: impl Fn() + Sync + Send + 'static) {
@@ -49,7 +48,7 @@ impl Event {
         self.changed.notify_one();
     }
 
-    /// Waits until it is readable, and reads it. Waiting for ever is what loom calls a deadlock, and a failure.
+    /// Waits until the descriptor is readable, and reads it. loom reports an endless wait as a deadlock.
     fn wait_and_drain(&self) {
         let mut rung = self.rung.lock().unwrap();
         while !*rung {
@@ -59,7 +58,7 @@ impl Event {
     }
 }
 
-/// A core and what reaches it.
+/// A core and its shared state.
 struct Core {
     bell: Bell,
     event: Event,
@@ -80,7 +79,7 @@ impl Core {
         }
     }
 
-    /// As any sender does it.
+    /// Sends as any sender does.
     fn send(&self, messages: usize) {
         self.sent.store(messages, Ordering::Relaxed);
         self.wake();
@@ -94,12 +93,12 @@ impl Core {
         accepted
     }
 
-    /// One turn. True when there was something to do.
+    /// Takes one turn. Returns true if there was work.
     fn turn(&self, got: &mut Got) -> bool {
         let mut jobs = VecDeque::new();
         let arrived = self.inbox.receive(&mut jobs);
         if arrived == Arrived::Later {
-            // As long as it takes: the other thread continues meanwhile.
+            // The loop waits until the other thread continues.
             thread::yield_now();
         }
         got.jobs.extend(jobs);
@@ -108,7 +107,7 @@ impl Core {
         more || arrived != Arrived::Nothing
     }
 
-    /// The loop of a core that sleeps after every idle turn, until it got all that comes.
+    /// The loop of a core that sleeps after every idle turn, until it has received everything.
     fn run(&self, messages: usize, jobs: usize) -> Got {
         let mut got = Got::default();
         while got.messages < messages || got.jobs.len() < jobs {

@@ -1,6 +1,5 @@
-//! After start, starting, waking, polling and finishing tasks allocates nothing; neither do the leaf futures,
-//! timers and mailboxes. A counting allocator shows it; it counts per thread, so other threads of the test
-//! harness do not matter.
+//! Tests that starting, waking, polling and finishing tasks do not allocate after the start, nor do the leaf futures,
+//! timers and mailboxes. A counting allocator counts per thread, so other threads of the test harness do not matter.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::{Cell, RefCell};
@@ -27,7 +26,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // A free on the data path is as slow as an allocation and betrays one.
+        // A free on the data path is as slow as an allocation, and implies an allocation.
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
         // SAFETY: the caller's promises are passed on.
         unsafe { System.dealloc(memory, layout) }
@@ -52,7 +51,7 @@ fn the_allocator_counts() {
     assert_eq!(ALLOCATIONS.get() - before, 2, "the other tests would show nothing");
 }
 
-/// What the tasks of the test share.
+/// The state that the tasks of the test share.
 struct World {
     scheduler: Scheduler,
     units: Semaphore,
@@ -62,7 +61,7 @@ struct World {
     done: Cell<u64>,
 }
 
-/// A task that goes through every way of waiting there is.
+/// A task that uses every kind of wait.
 async fn everything(world: Rc<World>, deadline: Nanos, payload: [u8; 512]) {
     world.gate.pass().await;
     let permit = world.units.acquire(2).await;

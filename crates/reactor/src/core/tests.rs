@@ -1,5 +1,5 @@
-//! The loop on real threads. Nothing here depends on how long anything takes: a watchdog far beyond any
-//! plausible delay turns a hang into a failure that shows the state of the cores.
+//! Tests of the loop on real threads. No test depends on durations: a watchdog far above every plausible delay turns a
+//! hang into a failure that shows the state of the cores.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -16,7 +16,7 @@ use crate::{
     CoreConfig, CoreHandle, CoreThread, Poller, Receiver, Sender, Sleep, Turn, mailbox, monotonic,
 };
 
-/// How long a test may hang before it fails.
+/// Time after which a hanging test fails.
 const WATCHDOG: Duration = Duration::from_secs(60);
 
 /// A core that sleeps after every idle turn, so that everything crosses a sleep.
@@ -25,12 +25,12 @@ fn sleepy(index: u16) -> CoreThread {
     CoreThread::start(config).unwrap()
 }
 
-/// Waits for a message; fails with the state of `cores` when none comes.
+/// Waits for a message; fails with the state of `cores` if no message arrives.
 fn wait<T>(from: &mpsc::Receiver<T>, cores: &[CoreHandle]) -> T {
     from.recv_timeout(WATCHDOG).unwrap_or_else(|error| panic!("no progress ({error}): {cores:#?}"))
 }
 
-/// Waits until `reached` says yes; fails with the state of `core` when it never does.
+/// Waits until `reached` returns true; fails with the state of `core` if this does not happen.
 fn wait_until(core: &CoreHandle, reached: impl Fn() -> bool) {
     let deadline = monotonic().plus(Nanos(WATCHDOG.as_nanos() as u64));
     while !reached() {
@@ -39,23 +39,23 @@ fn wait_until(core: &CoreHandle, reached: impl Fn() -> bool) {
     }
 }
 
-/// Returns each message to where it came from, minus one, until it is zero.
+/// Returns each message, decremented by one, to its sender, until the message is zero.
 struct Player {
     inbox: Receiver<u64>,
     outbox: Sender<u64>,
     peer: CoreHandle,
     pace: Pace,
-    /// A message on its way out.
+    /// A message to send.
     held: Option<u64>,
     done: mpsc::Sender<()>,
 }
 
-/// When a player returns a message.
+/// The time at which a player returns a message.
 #[derive(Clone, Copy)]
 enum Pace {
-    /// At once, while the peer is about to sleep.
+    /// Immediately, while the peer is about to sleep.
     Eager,
-    /// Once the peer says that it sleeps, so that each message meets the sleep or the last look before it.
+    /// After the peer shows that it sleeps, so that each message arrives during the sleep or the last turn before.
     Patient,
 }
 
@@ -108,12 +108,12 @@ fn check_ping_pong(messages: u64, pace: Pace) {
     add(&handles[1], player(b_from_a, b_to_a, 0));
     wait(&end, &handles);
     let stats = handles.each_ref().map(CoreHandle::stats);
-    // The turn that reported the end may not be counted yet.
+    // The turn that reported the end may not be counted.
     assert!(stats.iter().all(|core| core.busy_turns + 1 >= messages / 2), "{stats:?}");
     match pace {
         Pace::Eager => {}
-        // Else the test would show nothing. How many is left open: a core that found a message in its last
-        // look comes back at once from the next sleep, and meets the message after that awake.
+        // Otherwise, the test would prove nothing. The exact number is open: a core that found a message in its last
+        // turn returns immediately from the next sleep, and receives the following message while awake.
         Pace::Patient => {
             assert!(stats.iter().all(|core| core.wakes > 0 && core.sleeps > 0), "{stats:?}");
         }
@@ -127,7 +127,7 @@ fn no_wake_up_is_lost_between_two_sleepy_cores() {
 
 #[test]
 fn no_wake_up_is_lost_when_every_message_meets_a_sleep() {
-    // Each takes two turns of the scheduler on a machine that is busy; `tests/loom.rs` tries every order of the steps.
+    // Each message takes two turns of the scheduler on a busy host; `tests/loom.rs` tries every order of the steps.
     check_ping_pong(5_000, Pace::Patient);
 }
 
@@ -147,8 +147,8 @@ impl Poller for Counter {
     fn sleep(&self, _: &mut Sleep) {}
 }
 
-/// Sends one message at a time. The pause before each grows from nothing to beyond a whole attempt to sleep,
-/// over and over, so that messages meet every step of it.
+/// Sends one message at a time. The pause before each message grows repeatedly from zero to more than an attempt to
+/// sleep, so that messages arrive at every step of the attempt.
 #[test]
 fn no_wake_up_is_lost_at_any_point_of_falling_asleep() {
     const MESSAGES: u64 = 20_000;
@@ -176,17 +176,17 @@ fn no_wake_up_is_lost_at_any_point_of_falling_asleep() {
     }
 }
 
-/// Where in falling asleep a message arrives.
+/// The step of an attempt to sleep at which a message arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Arrival {
-    /// In this turn, after the receiver has looked.
+    /// In this turn, after the receiver has checked its mailbox.
     Turn(u32),
-    /// While the pollers say what may end the sleep.
+    /// While the pollers add the events that may end the sleep.
     Collecting,
 }
 
-/// Stands for another thread that sends at exactly one point: it comes after the receiver in the turn, sends
-/// the message, wakes the core as any sender does, and then says that it was idle.
+/// Simulates another thread that sends at exactly one point. The poller runs after the receiver in the turn, sends the
+/// message, wakes the core as any sender does, and reports an idle turn.
 struct Intruder {
     arrival: Arrival,
     turns: u32,
@@ -216,7 +216,8 @@ impl Poller for Intruder {
 
 #[test]
 fn a_message_is_seen_wherever_it_meets_a_core_falling_asleep() {
-    // The first turn adds the pollers, the second finds nothing, the third is the last look.
+    // The first turn adds the pollers, the second turn finds no work, and the third turn is the last turn before the
+    // sleep.
     let turns = (1..=3).map(Arrival::Turn);
     for arrival in turns.chain([Arrival::Collecting]) {
         let core = sleepy(0);
@@ -275,7 +276,7 @@ fn calls_return_values_and_fail_once_the_core_has_stopped() {
     let name = handle.call(|_| std::thread::current().name().map(str::to_owned)).unwrap();
     assert_eq!(name.as_deref(), Some("strake-core-7"));
     let now = handle.call(|core| core.now()).unwrap();
-    // The turn may have begun before the call, not before the core.
+    // The turn may have started before the call, but not before the core.
     assert!(now >= before && now <= monotonic());
     core.stop();
     let gone = CoreGone { core: CoreIndex(7) };
@@ -291,7 +292,7 @@ fn jobs_accepted_before_the_stop_are_run_and_later_ones_refused() {
     let handle = core.handle();
     let (blocked, unblock) = mpsc::channel::<()>();
     let ran = Arc::new(AtomicUsize::new(0));
-    // Hold the core, so that the stop and everything else is in its inbox before it looks again.
+    // The core is blocked, so that the stop and all other closures are in its inbox before its next check.
     handle.run(move |_| assert!(unblock.recv().is_err())).unwrap();
     handle.run(super::Core::stop).unwrap();
     for _ in 0..100 {
@@ -307,7 +308,7 @@ fn jobs_accepted_before_the_stop_are_run_and_later_ones_refused() {
     assert!(handle.run(|_| ()).is_err());
 }
 
-/// Counts its turns; tells on which thread it was dropped.
+/// Counts its turns, and reports the thread on which it was dropped.
 struct Ticker {
     turns: Arc<AtomicU64>,
     dropped: mpsc::Sender<Option<String>>,
@@ -354,7 +355,7 @@ fn a_removed_poller_gets_no_more_turns() {
             id
         })
         .unwrap();
-    // It asks to be polled, so it gets turns without anything happening.
+    // The poller requests polling, so it gets turns without events.
     let slept = handle.stats().sleeps;
     wait_until(&handle, || turns.load(Ordering::Relaxed) >= 100);
     assert_eq!(handle.stats().sleeps, slept, "slept although a poller needs polling: {handle:?}");
@@ -423,7 +424,7 @@ fn an_idle_core_sleeps_without_turning() {
     let handle = core.handle();
     wait_until(&handle, || handle.stats().sleeps == 1);
     let before = handle.stats();
-    // Give it every chance to run.
+    // These turns give the poller many opportunities to run.
     let other = sleepy(1);
     for _ in 0..1000 {
         other.handle().call(|_| ()).unwrap();
@@ -468,7 +469,7 @@ fn a_core_may_drop_its_own_thread() {
     let handle = core.handle();
     let (sender, dropped) = mpsc::channel();
     add(&handle, move || Ticker { turns: Arc::default(), dropped: sender });
-    // Joining itself would hang here.
+    // A join of the own thread would hang here.
     handle.run(move |_| drop(core)).unwrap();
     wait(&dropped, &[handle]);
 }
@@ -491,7 +492,7 @@ fn pollers_take_their_turns_in_the_order_they_were_added() {
     let add = move |core: &mut super::Core| {
         let log = Rc::new(Cell::new(String::new()));
         let ids = ['a', 'b', 'c'].map(|name| core.add(Box::new(Scribe(name, Rc::clone(&log)))));
-        // A turn of a core that is not in its loop: exactly one.
+        // The core is not in its loop, so this is exactly one turn.
         drop(core.remove(ids[1]));
         core.add(Box::new(Scribe('d', Rc::clone(&log))));
         for (_, poller) in &mut core.pollers {

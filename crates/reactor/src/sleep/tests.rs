@@ -1,10 +1,10 @@
-//! How the wishes of several pollers combine.
+//! Tests the combination of events of several pollers.
 
 use super::Sleep;
 use strake_block::Readiness;
 use strake_units::Nanos;
 
-/// Adds `wishes` in order and checks the outcome: number of descriptors, deadline, must poll.
+/// Adds `wishes` in order, and checks the number of descriptors, the deadline, and the need to poll.
 fn check(wishes: &[Readiness], fds: usize, deadline: Option<u64>, never: bool) {
     let mut sleep = Sleep::new();
     for wish in wishes {
@@ -29,7 +29,7 @@ fn wishes_combine() {
 
 #[test]
 fn a_passed_deadline_and_a_need_to_poll_do_not_wait() {
-    // Both return: with a lost comparison the first would wait 584 years.
+    // Both calls return. Without the comparison of times, the first call would wait 584 years.
     let mut sleep = Sleep::new();
     sleep.until(Nanos(10));
     sleep.wait(Nanos(10));

@@ -25,7 +25,7 @@ fn spawn(tasks: &mut Tasks<Boxed>, future: impl Future<Output = ()> + 'static) -
     tasks.spawn(Box::pin(future)).ok().unwrap()
 }
 
-/// Runs `future` until it is done or `cancel` is set, then drops it; tells whether it was done.
+/// Runs `future` until it is complete or `cancel` is set, and then drops it. Returns true if it was complete.
 async fn unless(cancel: Rc<Cell<bool>>, future: impl Future<Output = ()>) -> bool {
     let mut future = Box::pin(future);
     std::future::poll_fn(move |context| {
@@ -83,7 +83,7 @@ fn a_waiter_that_leaves_passes_its_wake_up_on() {
     check(&mut tasks, &log, "");
     queue.wake_one();
     cancel.set(true);
-    // a was chosen and left without having seen it, so b is woken.
+    // The wake-up chose a, which left without having seen it, so b is woken.
     check(&mut tasks, &log, "-a b");
 }
 
@@ -94,7 +94,7 @@ fn a_waiter_that_leaves_after_all_were_woken_wakes_no_other() {
     let (cancel, never) = (Rc::new(Cell::new(false)), Rc::default());
     spawn(&mut tasks, waiter(&queue, &log, "a", &cancel));
     check(&mut tasks, &log, "");
-    // The newcomer is polled between the wake-up and the leaving, but came after the wake-up.
+    // The new waiter is polled between the wake-up and the leave, but arrived after the wake-up.
     spawn(&mut tasks, waiter(&queue, &log, "late", &never));
     queue.wake_all();
     cancel.set(true);
@@ -120,7 +120,7 @@ fn a_waiter_that_leaves_unwoken_only_gives_its_place_up() {
     check(&mut tasks, &log, "b");
 }
 
-/// A task that takes `units`, logs, holds them until `release` is woken once, and gives them back.
+/// A task that takes `units`, logs, holds the units until `release` is woken once, and returns them.
 fn holder(
     semaphore: &Rc<Semaphore>,
     log: &Log,
@@ -192,7 +192,7 @@ fn units_granted_to_a_request_that_left_come_back() {
     spawn(&mut tasks, holder(&semaphore, &log, 2, &release, &cancel));
     spawn(&mut tasks, holder(&semaphore, &log, 1, &release, &never));
     check(&mut tasks, &log, "");
-    // Granted to the first, which is gone before it is polled.
+    // The units are granted to the first task, which is dropped before its next poll.
     drop(held);
     assert_eq!(semaphore.free(), 0);
     cancel.set(true);
@@ -219,7 +219,7 @@ fn a_gate_holds_tasks_while_closed() {
     pass("c", &mut tasks);
     check(&mut tasks, &log, "");
     assert_eq!((gate.waiting(), gate.is_open()), (2, false));
-    // Closed again before they run: held again.
+    // The gate is closed again before the tasks run, so they are blocked again.
     gate.open();
     gate.close();
     check(&mut tasks, &log, "");

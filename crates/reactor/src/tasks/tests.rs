@@ -1,4 +1,4 @@
-//! Executor semantics: each test runs a little script of tasks and compares the log of what happened.
+//! Tests of the executor. Each test runs a short script of tasks and compares the log.
 
 use super::{Scheduler, TaskId, Tasks};
 use crate::sync::yield_now;
@@ -60,7 +60,7 @@ fn tasks_run_in_the_order_they_were_started_and_then_woken() {
         world.scheduler.wake(ids[at]);
     }
     assert!(world.scheduler.has_ready());
-    // Each once, although two of them were woken twice.
+    // Each task runs once, although two tasks were woken twice.
     world.check(10, "c a b");
     assert_eq!(world.tasks.live(), 3);
 }
@@ -118,7 +118,7 @@ fn a_stale_wake_does_nothing() {
     world.scheduler.wake(old);
     assert!(!world.scheduler.has_ready());
 
-    // The same slot, another task: the old id must not reach it.
+    // The slot has another task now, which the old id must not wake.
     let new = world.task("new", 2).unwrap();
     assert_eq!(new.slot(), old.slot());
     assert_ne!(new, old);
@@ -141,7 +141,7 @@ fn ids_stay_sound_when_the_generation_wraps() {
     world.log.borrow_mut().clear();
     assert_eq!(world.task("y", 2).unwrap(), first);
     world.check(1, "y");
-    // By now the very old id means this task: a spurious poll, nothing else.
+    // After all reuses, the old id identifies this task. This only causes a spurious poll.
     world.scheduler.wake(first);
     world.check(1, "y");
     assert_eq!(world.tasks.live(), 0);
@@ -194,7 +194,7 @@ fn a_finished_future_is_dropped_at_once_and_may_wake_others() {
     assert_eq!(world.tasks.live(), 1, "the ringer finished");
     assert!(world.scheduler.has_ready());
     world.check(10, "sleeper");
-    // Waking itself while it was dropped left nothing behind in its slot.
+    // The task woke itself during its drop, which left no entry for its slot.
     let next = world.task("next", 2).unwrap();
     assert_eq!(world.tasks.live(), 1);
     world.check(10, "next");
@@ -217,7 +217,7 @@ fn unfinished_futures_are_dropped_with_the_slab_in_slot_order() {
     for n in 0..4 {
         let note = Note(Rc::clone(&dropped), n);
         world.spawn(async move {
-            // Own all of it: the body alone would capture the number only.
+            // The future must own the whole value, because the body alone would capture only the number.
             let note = note;
             if note.1 != 1 {
                 std::future::pending::<()>().await;
@@ -227,7 +227,7 @@ fn unfinished_futures_are_dropped_with_the_slab_in_slot_order() {
     assert_eq!(world.tasks.run(3), 3);
     assert_eq!(*dropped.borrow(), [1], "only the finished one");
     drop(world.tasks);
-    // One of them was never polled.
+    // One future was never polled.
     assert_eq!(*dropped.borrow(), [1, 0, 2, 3]);
 }
 

@@ -68,7 +68,7 @@ fn a_full_set_pushes_back_and_a_fired_timer_makes_room() {
     assert_eq!(timers.arm(Nanos(1), world.ids[0]), None);
     assert_eq!(world.expire(&mut timers, 5), [0]);
     let second = timers.arm(Nanos(9), world.ids[0]).unwrap();
-    // The same slot, another timer: the old name must not reach it.
+    // The slot has another timer now, which the old identifier must not cancel.
     assert!(!timers.is_armed(first) && !timers.cancel(first));
     assert!(timers.is_armed(second) && timers.cancel(second));
     assert!(timers.is_empty() && timers.has_room());

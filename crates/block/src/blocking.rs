@@ -1,4 +1,4 @@
-//! One I/O at a time, waited for: how the control plane reads labels and wipes drives.
+//! Synchronous I/O, one operation at a time, with which the control plane reads labels and erases drives.
 
 use crate::buf::{BufMut, Sg, SgMut};
 use crate::device::{CompletionBatch, IoQueue};
@@ -18,14 +18,14 @@ pub struct Blocking<'a> {
 }
 
 impl<'a> Blocking<'a> {
-    /// Wraps a queue of a device of this machine. `wait` is called whenever nothing has completed yet: it waits a
-    /// little and returns the time, or `None` to give up. The I/O then fails with [`IoErrorKind::Timeout`], as it does
-    /// when the device has been silent for longer than the [`Patience`] of such a device.
+    /// Wraps a queue of a local device. `wait` is called while nothing has completed. It waits for a short time and
+    /// returns the time, or `None` to stop waiting. The I/O then fails with [`IoErrorKind::Timeout`], as it does if the
+    /// device is unresponsive for longer than the [`Patience`] of such a device.
     pub fn new(queue: Box<dyn IoQueue>, wait: &'a mut dyn FnMut() -> Option<Nanos>) -> Self {
         Self::patient(queue, wait, Patience::of(Nanos(0)))
     }
 
-    /// The same with the `patience` that the device is due.
+    /// Wraps a queue with the `patience` of its device.
     pub fn patient(
         queue: Box<dyn IoQueue>,
         wait: &'a mut dyn FnMut() -> Option<Nanos>,
@@ -41,12 +41,12 @@ impl<'a> Blocking<'a> {
         }
     }
 
-    /// For how long this has waited for the device in all.
+    /// Returns the total time of waits for the device.
     pub fn waited(&mut self) -> Nanos {
         self.attention.at(self.now)
     }
 
-    /// Runs one operation to its end and hands it back.
+    /// Runs one operation to its end and returns it.
     ///
     /// # Errors
     /// The device's error, or a time-out.
@@ -69,10 +69,10 @@ impl<'a> Blocking<'a> {
         }
     }
 
-    /// Waits until it is time to look again, unless the device has been silent for too long.
+    /// Waits until the next check, unless the device has been unresponsive for too long.
     fn look_later(&mut self, long: bool) -> Result<(), IoError> {
         let silent = IoError::new(IoErrorKind::Timeout);
-        // Judged by the time of the last look: what came since is found by the next one.
+        // The check uses the time of the last poll. The next poll finds later completions.
         if self.silence.is_over(self.attention.at(self.now), long) {
             return Err(silent);
         }

@@ -1,11 +1,11 @@
 //! Memory that travels through queues by ownership.
 //!
-//! An [`Arena`] is one aligned allocation that drivers may register with the kernel or map for DMA. It is
-//! carved into chunks; a [`BufMut`] owns a range of a chunk exclusively, a [`Buf`] shares it read-only.
-//! Splitting, freezing and joining move ownership around without touching the bytes.
+//! An [`Arena`] is one aligned allocation that drivers may register with the kernel or map for DMA. An arena is divided
+//! into chunks. A [`BufMut`] owns a range of a chunk exclusively; a [`Buf`] shares it read-only. Splitting, freezing
+//! and joining move ownership without access to the bytes.
 //!
-//! Why not `Vec<u8>` or the `bytes` crate: drives want 4 KiB-aligned addresses inside registered memory, a
-//! pool wants its chunks back, and a split read wants its pieces reunited.
+//! `Vec<u8>` and the `bytes` crate do not suffice: drives need 4 KiB-aligned addresses inside registered memory, a pool
+//! needs its chunks back, and the pieces of a split read must be joined again.
 
 mod announce;
 mod arena;

@@ -9,47 +9,47 @@ use crate::error::{DeviceError, IoError};
 use crate::io::{Completion, Durability, Io, Op, Token};
 use strake_units::{BlockSize, CoreIndex, Lba, LbaRange, Nanos};
 
-/// What blocks read as after they were deallocated (NVMe: DLFEAT).
+/// Content of deallocated blocks (NVMe: DLFEAT).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DeallocateReads {
-    /// The device has no deallocate.
+    /// The device does not support deallocation.
     Unsupported,
-    /// Promised zeroes: deallocating keeps parity true.
+    /// Deallocated blocks read as zeroes, so parity stays consistent.
     Zeroes,
-    /// Anything: never trusted by a redundant array.
+    /// The content is undefined, so redundant arrays do not use deallocation.
     Unspecified,
 }
 
-/// Whether completed writes may sit in a cache that a power cut empties.
+/// Presence of a volatile write cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum VolatileCache {
-    /// Completed means stable; flush is free.
+    /// Completed writes are stable, and a flush costs nothing.
     Absent,
     /// Completed writes need a flush or FUA to be stable.
     Present,
 }
 
-/// The properties of a device. A snapshot: sizes of files and namespaces may change later.
+/// The properties of a device at one time. Sizes of files and namespaces may change later.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
-    /// What identifies the medium wherever it shows up: a drive's serial and namespace, a file's device and
-    /// inode, an array's UUID. Two paths to one drive give the same identity.
+    /// The identity of the medium, independent of the path: the serial number and namespace of a drive, the device and
+    /// inode of a file, or the UUID of an array. Two paths to one drive give the same identity.
     pub identity: String,
     /// Capacity in blocks.
     pub blocks: u64,
     /// Logical block size.
     pub block_size: BlockSize,
-    /// Bytes of the largest single I/O the device accepts; a multiple of the block size.
+    /// Maximum bytes of a single I/O, a multiple of the block size.
     pub io_bytes_max: u32,
-    /// Preferred I/O size and alignment in bytes, 0 when it has no preference.
+    /// Preferred I/O size and alignment in bytes; 0 without a preference.
     pub io_bytes_optimal: u32,
-    /// Whether writes need flushing.
+    /// The presence of a volatile write cache.
     pub cache: VolatileCache,
-    /// What deallocated blocks read as.
+    /// Content of deallocated blocks.
     pub deallocate: DeallocateReads,
-    /// True when [`Op::WriteZeroes`] is much cheaper than writing zeroes.
+    /// True if [`Op::WriteZeroes`] is much cheaper than writes of zeroes.
     pub fast_zeroes: bool,
-    /// True when writes are refused.
+    /// True if the device refuses writes.
     pub read_only: bool,
 }
 
@@ -61,103 +61,103 @@ impl DeviceInfo {
     }
 }
 
-/// What kind of thing answers, as far as it says how long an answer may take.
+/// Kinds of devices, which determine their time limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum DeviceKind {
-    /// A drive of this machine.
+    /// A local drive.
     #[default]
     Block,
-    /// A file, behind a file system that may have work of its own.
+    /// A file, whose file system may be busy with other work.
     File,
-    /// A remote drive, the paths to which may be lost for a while.
+    /// A remote drive, whose paths may be lost for some time.
     Remote,
 }
 
-/// A device: described and opened from any thread.
+/// A device, which any thread can query and open.
 pub trait BlockDevice: Send + Sync {
-    /// What the device is like now.
+    /// Returns the present properties of the device.
     fn info(&self) -> DeviceInfo;
 
-    /// What identifies the medium, as in [`info`](Self::info). It never changes, so a device that would ask the kernel
-    /// for the rest answers from memory: a caller that only compares identities waits for no drive.
+    /// Returns the identity of the medium, as in [`info`](Self::info). The identity never changes. A device whose
+    /// `info` queries the kernel returns the identity from memory, so a caller that only compares identities does not
+    /// wait for a drive.
     fn identity(&self) -> String {
         self.info().identity
     }
 
-    /// Opens a queue for `core` that takes at least `depth` I/Os at a time. Called on the thread that will use
-    /// it; queues of one device are independent of each other.
+    /// Opens a queue for `core` that accepts at least `depth` concurrent I/Os. Called on the thread that will use the
+    /// queue. Queues of one device are independent of each other.
     ///
     /// # Errors
-    /// When the device was removed or the machine lacks a resource, with what to do about it.
+    /// If the device was removed, or the host lacks a resource. The error contains the remedy.
     fn open_queue(&self, core: CoreIndex, depth: u32) -> Result<Box<dyn IoQueue>, DeviceError>;
 
-    /// How long the device holds a request by itself before it fails it: the time that paths to a remote drive have to
-    /// come back. Zero for a drive of this machine. A caller that waits for an answer has to wait longer than that.
+    /// Time for which the device holds a request before it fails the request, which is the time for paths to a remote
+    /// drive to reconnect. Zero for a local drive. A caller that waits for an answer must wait longer.
     fn hold(&self) -> Nanos {
         Nanos(0)
     }
 
-    /// What kind of thing answers.
+    /// Returns the kind of the device.
     fn kind(&self) -> DeviceKind {
         DeviceKind::Block
     }
 
-    /// The first part of `range` that may hold something other than zeroes, or `None` when all of it reads as zeroes.
-    /// Nothing is read to find out: a device that does not know answers with the whole range.
+    /// Returns the first part of `range` that may contain data other than zeroes, or `None` if all of it reads as
+    /// zeroes. The device is not read for this: a device without this information returns the whole range.
     fn data_within(&self, range: LbaRange) -> Option<LbaRange> {
         Some(range)
     }
 
-    /// How long after the end of a process that used the device a request of that process may still be executed. 0
-    /// for a device of this machine: a request in flight keeps the claim on it (`O_EXCL`, `flock`), so that no other
-    /// process opens it before. More for a remote device, which has to notice first that its host has disconnected.
+    /// Time after the end of a process during which its requests may still be executed. 0 for a local device: a request
+    /// in progress keeps the claim on the device (`O_EXCL`, `flock`), so that no other process can open the device
+    /// earlier. Greater for a remote device, which must first notice the disconnect of its host.
     fn settle_time(&self) -> Nanos {
         Nanos(0)
     }
 }
 
-/// The longest [`settle_time`](BlockDevice::settle_time) of any device: what to wait when the association is not known.
+/// The maximum [`settle_time`](BlockDevice::settle_time) of all devices, for an unknown association.
 pub const SETTLE_TIME_MAX: Nanos = Nanos(13 * Nanos::SECOND.0);
 
-/// How an idle core may wait for a queue.
+/// The kind of wait of an idle core for a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readiness {
-    /// Nothing is outstanding: no need to look.
+    /// No request is outstanding, so no check is needed.
     Idle,
-    /// Something is outstanding and only polling will show it.
+    /// Requests are outstanding, and only polling shows completions.
     Poll,
-    /// Something is outstanding; this file descriptor turns readable when it may have completed.
+    /// Requests are outstanding. This file descriptor becomes readable when some may have completed.
     Fd(RawFd),
-    /// Something is outstanding and nothing will complete before this time.
+    /// Requests are outstanding, and none will complete before this time.
     At(Nanos),
 }
 
-/// A submission and completion path to a device, used by one core.
+/// A submission and completion queue of a device, used by one core.
 pub trait IoQueue {
-    /// Takes `io`, or hands it back when the queue is full (back-pressure: poll, then try again). A request
-    /// the device cannot do is taken and completes with an error.
+    /// Accepts `io`, or returns it if the queue is full (back-pressure: the caller polls and tries again). An
+    /// unsupported request is accepted and completes with an error.
     ///
     /// # Errors
-    /// The request itself, when there is no room.
-    // Handing the request back is the point: its buffers are owned by it.
+    /// If there is no room. The error contains the request.
+    // The error returns the request, because the request owns its buffers.
     #[allow(clippy::result_large_err)]
     fn submit(&mut self, io: Io) -> Result<(), Io>;
 
-    /// As [`submit`](Self::submit) for a read. Its parts travel in registers: a request that is written to the stack in
-    /// small pieces and read back in large ones at once costs more than all the rest of submitting it (store
-    /// forwarding; Intel's optimization manual, "Store forwarding", has the rules).
+    /// Submits a read like [`submit`](Self::submit). Its fields are passed in registers. If a request is written to the
+    /// stack in small parts and immediately read back in large parts, this costs more than the rest of the submission
+    /// (store forwarding; see "Store forwarding" in Intel's optimization manual).
     ///
-    /// # Errors
-    /// The request itself, when there is no room.
+    /// # Errors If there is no room. The error contains the request.
     #[allow(clippy::result_large_err)]
     fn submit_read(&mut self, token: Token, at: Lba, data: SgMut) -> Result<(), Io> {
         self.submit(Io { token, op: Op::Read { at, data } })
     }
 
-    /// The same for a write.
+    /// Submits a write like [`submit_read`](Self::submit_read).
     ///
     /// # Errors
-    /// The request itself, when there is no room.
+    /// If there is no room. The error contains the request.
     #[allow(clippy::result_large_err)]
     fn submit_write(
         &mut self,
@@ -169,8 +169,8 @@ pub trait IoQueue {
         self.submit(Io { token, op: Op::Write { at, data, durability } })
     }
 
-    /// Takes requests from the front of `batch` as far as there is room; the others stay in it. A queue may do once for
-    /// all of them what [`submit`](Self::submit) does for each.
+    /// Accepts requests from the front of `batch` as far as there is room. The other requests stay in `batch`. A queue
+    /// may do work once for all requests that [`submit`](Self::submit) does for each request.
     fn submit_batch(&mut self, batch: &mut VecDeque<Io>) {
         while let Some(io) = batch.pop_front() {
             if let Err(back) = self.submit(io) {
@@ -180,17 +180,17 @@ pub trait IoQueue {
         }
     }
 
-    /// Makes everything submitted since the last call visible to the device. Once per turn.
+    /// Makes all requests since the last call visible to the device. Called once per turn.
     fn ring_doorbell(&mut self, now: Nanos);
 
-    /// Moves what has completed into `batch`, as far as it has room.
+    /// Moves completions into `batch`, as far as there is room.
     fn poll(&mut self, now: Nanos, batch: &mut CompletionBatch);
 
-    /// How an idle core may wait for this queue.
+    /// Returns the kind of wait of an idle core for this queue.
     fn readiness(&self) -> Readiness;
 }
 
-/// A reusable, bounded batch of completions: room is made once, at start.
+/// A reusable, bounded batch of completions. Its memory is allocated once.
 #[derive(Debug)]
 pub struct CompletionBatch {
     items: Vec<Completion>,
@@ -198,37 +198,37 @@ pub struct CompletionBatch {
 }
 
 impl CompletionBatch {
-    /// A batch for up to `capacity` completions.
+    /// Creates a batch for up to `capacity` completions.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
         Self { items: Vec::with_capacity(capacity), capacity }
     }
 
-    /// How many more fit.
+    /// Returns the number of further completions that fit.
     #[inline]
     #[must_use]
     pub fn room(&self) -> usize {
         self.capacity - self.items.len()
     }
 
-    /// Adds a completion. The caller has asked for [`room`](Self::room).
+    /// Adds a completion. The caller must have checked [`room`](Self::room).
     ///
     /// # Panics
-    /// When there is no room.
+    /// If there is no room.
     #[inline]
     pub fn push(&mut self, completion: Completion) {
         let Completion { token, op, result } = completion;
         self.push_parts(token, op, result);
     }
 
-    /// Adds a completion that is not assembled anywhere else: as with [`IoQueue::submit_read`], moving it as a whole
-    /// right after would cost more than all the rest. The caller has asked for [`room`](Self::room).
+    /// Adds a completion from its parts. As with [`IoQueue::submit_read`], a move of the whole completion immediately
+    /// after its construction would cost more than the rest. The caller must have checked [`room`](Self::room).
     ///
     /// # Panics
-    /// When there is no room.
+    /// If there is no room.
     #[inline(always)]
     pub fn push_parts(&mut self, token: Token, op: Op, result: Result<(), IoError>) {
-        // Not dropped when there is no room, so that it need not lie in memory on its way.
+        // The operation is not dropped without room, so that it need not be stored in memory before.
         let op = ManuallyDrop::new(op);
         if self.items.len() >= self.capacity {
             overflowed();
@@ -246,39 +246,39 @@ impl CompletionBatch {
         }
     }
 
-    /// Takes the completions out in order, leaving the batch empty and its memory in place.
+    /// Removes and returns the completions in order. The batch keeps its memory.
     #[inline]
     pub fn drain(&mut self) -> std::vec::Drain<'_, Completion> {
         self.items.drain(..)
     }
 
-    /// The completions in order, to be looked at where they are; [`clear`](Self::clear) follows.
+    /// Returns the completions in order, for access in place. The caller then calls [`clear`](Self::clear).
     #[inline]
     pub fn as_mut_slice(&mut self) -> &mut [Completion] {
         &mut self.items
     }
 
-    /// Drops what is left of the completions.
+    /// Drops the remaining completions.
     #[inline]
     pub fn clear(&mut self) {
         self.items.clear();
     }
 
-    /// Moves completions over from `other`, oldest first, as far as there is room.
+    /// Moves completions from `other`, the oldest first, as far as there is room.
     #[inline]
     pub fn append(&mut self, other: &mut Self) {
         let count = other.len().min(self.room());
         self.append_first(other, count);
     }
 
-    /// Moves the oldest `count` completions over from `other`. The caller has asked for [`room`](Self::room).
+    /// Moves the oldest `count` completions from `other`. The caller must have checked [`room`](Self::room).
     ///
     /// # Panics
-    /// When there are fewer, or no room for them.
+    /// If there are fewer completions, or there is no room.
     #[inline]
     pub fn append_first(&mut self, other: &mut Self, count: usize) {
         if count == other.len() && self.is_empty() && self.capacity == other.capacity {
-            // Both have the same room, so what is in one may as well be in the other.
+            // Both batches have the same capacity, so the buffers can be swapped.
             std::mem::swap(&mut self.items, &mut other.items);
             return;
         }
@@ -288,14 +288,14 @@ impl CompletionBatch {
         self.items.extend(other.items.drain(..count));
     }
 
-    /// True when it holds nothing.
+    /// True if the batch is empty.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 
-    /// How many it holds.
+    /// Returns the number of completions.
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
@@ -313,13 +313,13 @@ fn overflowed() -> ! {
 pub struct Extent {
     /// The blocks.
     pub range: LbaRange,
-    /// False when they were never written and read as zeroes.
+    /// False if the blocks were never written and read as zeroes.
     pub written: bool,
 }
 
-/// A device that knows which of its blocks were never written. Control plane or export threads; answers may
-/// call a block written that was not, never the other way round.
+/// A device that tracks which of its blocks were never written. Used by the control plane and export threads. An answer
+/// may treat unwritten blocks as written, but never the reverse.
 pub trait ExtentSource: Send + Sync {
-    /// The extent that begins at `at`, no longer than `blocks_max`.
+    /// Returns the extent that starts at `at`, with at most `blocks_max` blocks.
     fn extent(&self, at: Lba, blocks_max: u64) -> Extent;
 }

@@ -1,36 +1,36 @@
-//! How a device says no: [`IoError`] on the data path, [`DeviceError`] on the control path.
+//! Errors of devices: [`IoError`] on the data path, [`DeviceError`] on the control path.
 
 use std::fmt;
 
-/// What kind of failure an I/O met. Callers match on this; the list is closed on purpose.
+/// The kind of an I/O error. Callers match this enum, so it is exhaustive on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum IoErrorKind {
-    /// The device cannot return these blocks, others are fine (NVMe "Unrecovered Read Error").
+    /// The device cannot read these blocks, but other blocks are intact (NVMe "Unrecovered Read Error").
     Medium,
-    /// The device failed the command without saying more.
+    /// The device failed the command without further information.
     Device,
-    /// The device was removed: pulled, closed, or its file shrank away.
+    /// The device was removed: it was pulled or closed, or its file was truncated.
     Gone,
     /// The device did not answer in time.
     Timeout,
     /// The backing store has no room left.
     NoSpace,
-    /// The range lies outside the device.
+    /// The range is outside the device.
     OutOfRange,
-    /// Address, length or buffer does not fit the device's block size or limits.
+    /// Address, length or buffer do not match the block size or the limits of the device.
     Misaligned,
     /// The device is read-only.
     ReadOnly,
-    /// The device has no such operation.
+    /// The device does not support the operation.
     Unsupported,
-    /// More strips are unreadable than the redundancy can make up for: the data cannot be returned.
+    /// More strips are unreadable than redundancy can reconstruct, so the data are lost.
     Lost,
     /// The queue or device was shut down with the I/O outstanding.
     Aborted,
 }
 
 impl IoErrorKind {
-    /// The words a person reads.
+    /// Returns the text for the operator.
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
@@ -49,12 +49,12 @@ impl IoErrorKind {
     }
 }
 
-/// Why an I/O failed: a kind to match and, where the kernel gave one, its error number.
+/// The error of an I/O: a kind to match and, if available, the error number of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct IoError {
-    /// What to decide on.
+    /// The kind of the error.
     pub kind: IoErrorKind,
-    /// The operating system's error number behind it, 0 when there is none.
+    /// The error number of the operating system; 0 without one.
     pub os: i32,
 }
 
@@ -84,39 +84,39 @@ impl fmt::Display for IoError {
 
 impl std::error::Error for IoError {}
 
-/// What a device has to be opened with, when it refused without.
+/// The missing requirement for opening a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceRemedy {
-    /// The secret that its target knows of this host.
+    /// The secret of this host at the remote controller.
     Secret,
     /// A key for TLS.
     TlsKey,
-    /// Consent to take it over from the host that uses it.
+    /// Permission to take the device over from the host that uses it.
     TakeOver,
 }
 
-/// Why a device could not be opened or changed. Control plane only, so it carries words.
+/// The error of opening or changing a device. Only the control plane uses this type, so it contains text.
 #[derive(Debug)]
 pub struct DeviceError {
-    /// What to decide on.
+    /// The kind of the error.
     pub kind: IoErrorKind,
-    /// The device, as the person named it.
+    /// The device, as the operator named it.
     pub device: String,
-    /// What was tried, why it failed and what to do, in a sentence without a final stop.
+    /// The operation, the reason and the remedy, in a sentence without a final period.
     pub what: String,
-    /// The operating system's error behind it.
+    /// The error of the operating system, if any.
     pub source: Option<std::io::Error>,
-    /// What would let it be opened, if that is known.
+    /// The missing requirement, if known.
     pub remedy: Option<DeviceRemedy>,
 }
 
 impl DeviceError {
-    /// An error about `device`.
+    /// Creates an error about `device`.
     pub fn new(kind: IoErrorKind, device: impl Into<String>, what: impl Into<String>) -> Self {
         Self { kind, device: device.into(), what: what.into(), source: None, remedy: None }
     }
 
-    /// The same with the operating system's error behind it.
+    /// Adds the error of the operating system.
     #[must_use]
     pub fn with_source(mut self, source: std::io::Error) -> Self {
         self.source = Some(source);

@@ -1,45 +1,45 @@
-//! What travels through a queue: requests one way, completions and their buffers the other.
+//! Requests and completions of a queue. Both own their buffers.
 
 use crate::buf::{Sg, SgMut};
 use crate::error::IoError;
 use strake_units::{BlockSize, Lba, LbaRange};
 
-/// Names an I/O to its submitter. A device returns it unchanged and never looks inside.
+/// Identifies an I/O for its submitter. A device returns the token unchanged and does not interpret it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Token(pub u64);
 
-/// When a write counts as done.
+/// The durability of a completed write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Durability {
-    /// The device has it; a power cut may still lose it from a volatile cache.
+    /// The device has the data. A power loss may still lose the data from a volatile cache.
     #[default]
     Normal,
-    /// It is on stable media before it completes (FUA).
+    /// The data are on stable media before the write completes (FUA).
     Fua,
 }
 
-/// One operation. Data is owned: it goes down with the request and returns with the completion.
+/// One operation. The operation owns its data, and the completion returns the data.
 #[derive(Debug)]
 pub enum Op {
     /// Fill `data` from the blocks starting at `at`.
     Read {
         /// First block.
         at: Lba,
-        /// Where to put them; its length says how many.
+        /// Memory for the data. Its length determines the number of blocks.
         data: SgMut,
     },
     /// Write `data` to the blocks starting at `at`.
     Write {
         /// First block.
         at: Lba,
-        /// What to write; its length says how many.
+        /// The data. Their length determines the number of blocks.
         data: Sg,
-        /// When it counts as done.
+        /// The durability of the completed write.
         durability: Durability,
     },
-    /// Make every write that completed before this was submitted stable.
+    /// Make every write stable that completed before the submission of this flush.
     Flush,
-    /// The content of the range is no longer needed. What it reads as afterwards is the device's
+    /// The content of the range is no longer needed. The content afterwards depends on the device's
     /// [`DeallocateReads`](crate::device::DeallocateReads).
     Deallocate {
         /// The blocks.
@@ -49,14 +49,14 @@ pub enum Op {
     WriteZeroes {
         /// The blocks.
         range: LbaRange,
-        /// When it counts as done.
+        /// The durability of the completed operation.
         durability: Durability,
     },
 }
 
 impl Op {
-    /// The blocks this touches on a device with blocks of `size`; a flush touches none. A data length that is
-    /// no whole number of blocks rounds down here; devices check lengths themselves.
+    /// Returns the blocks of the operation on a device with blocks of `size`. A flush has no blocks. A data length that
+    /// is not a multiple of the block size is rounded down; devices check lengths themselves.
     #[inline]
     #[must_use]
     pub fn range(&self, size: BlockSize) -> LbaRange {
@@ -72,23 +72,23 @@ impl Op {
 /// A request.
 #[derive(Debug)]
 pub struct Io {
-    /// Returned in the completion.
+    /// The token, which the completion returns.
     pub token: Token,
-    /// What to do.
+    /// The operation.
     pub op: Op,
 }
 
-/// The answer to an [`Io`], with its operation (and so its buffers) handed back.
+/// The completion of an [`Io`], which returns the operation and its buffers.
 ///
-/// A failed read's buffers hold unspecified bytes. After [`IoErrorKind::Timeout`](crate::IoErrorKind::Timeout)
-/// a read may return with fewer buffers than it left with: memory a drive may still write to is not reused. Nor
-/// does a write that failed because everything is lost bring its data home while a drive may still read it.
+/// The buffers of a failed read have undefined content. After [`IoErrorKind::Timeout`](crate::IoErrorKind::Timeout), a
+/// read may return fewer buffers than were submitted, because memory to which a drive may still write is not reused. A
+/// write that failed because the array has failed does not return its data while a drive may still read them.
 #[derive(Debug)]
 pub struct Completion {
-    /// As submitted.
+    /// The submitted token.
     pub token: Token,
-    /// As submitted.
+    /// The submitted operation.
     pub op: Op,
-    /// Whether it worked.
+    /// The result.
     pub result: Result<(), IoError>,
 }

@@ -1,4 +1,4 @@
-//! The contract between devices and their users.
+//! The interface between devices and their users.
 //!
 //! **What it is.** [`BlockDevice`] (control plane, any thread) describes a device and opens queues; [`IoQueue`] (data
 //! plane, one core) takes [`Io`]s and returns [`Completion`]s. Everything from an in-memory drive to a RAID array

@@ -1,40 +1,42 @@
-//! How long the control plane waits for a device before it counts as silent.
+//! Time limits of the control plane before a device counts as unresponsive.
 //!
-//! Only a device's own silence is held against it: time in which it owed an answer and gave none. Time in which this
-//! process did not run is not counted, and neither is time in which the device answered something.
+//! Only the silence of the device itself counts: time in which the device owes an answer and gives none. Time in which
+//! this process did not run does not count, nor time in which the device answered other requests.
 
 use strake_units::Nanos;
 
-/// How long one request of the control plane may go without any answer of its device.
+/// Time limit of one request of the control plane without any answer of its device.
 pub const IO_LIMIT: Nanos = Nanos(10 * Nanos::SECOND.0);
 
-/// How long a device may be silent in all, over one piece of work.
+/// Time limit of the total silence of a device during one operation.
 pub const DEVICE_LIMIT: Nanos = Nanos(30 * Nanos::SECOND.0);
 
-/// Silence before an answer that costs a device nothing: drives are slow, and that is all.
+/// Silence before an answer that does not count, because drives may be slow.
 const GRACE: Nanos = Nanos::SECOND;
 
-/// Longest time that counts between two checks. More means that this process was stopped, or busy elsewhere.
+/// Maximum time that counts between two checks. A longer time means that this process was suspended or busy.
 const LOOK_MAX: Nanos = Nanos::SECOND;
 
 /// The limits of one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
-    /// For one request.
+    /// Limit of one request.
     pub io: Nanos,
-    /// In all; and for one request that may take as long as the device is large, such as zeroing it.
+    /// Limit of the total silence, and of one request whose duration depends on the size of the device, such as
+    /// zeroing.
     pub device: Nanos,
 }
 
 impl Patience {
-    /// For a device that holds requests for up to `hold` by itself ([`BlockDevice::hold`](crate::BlockDevice::hold)).
+    /// Returns the limits of a device that holds requests for up to `hold`
+    /// ([`BlockDevice::hold`](crate::BlockDevice::hold)).
     #[must_use]
     pub const fn of(hold: Nanos) -> Self {
         Self { io: IO_LIMIT.plus(hold), device: DEVICE_LIMIT.plus(hold) }
     }
 }
 
-/// A clock of the time in which this process looked at its devices.
+/// A clock of the time in which this process checked its devices.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Attention {
     last: Option<Nanos>,
@@ -42,7 +44,7 @@ pub struct Attention {
 }
 
 impl Attention {
-    /// The time by this clock when the monotonic one shows `now`.
+    /// Returns the time of this clock at the monotonic time `now`.
     pub fn at(&mut self, now: Nanos) -> Nanos {
         let step = now.since(self.last.unwrap_or(now));
         self.passed = self.passed.plus(step.min(LOOK_MAX));
@@ -51,28 +53,29 @@ impl Attention {
     }
 }
 
-/// The silence of one device. Times are those of an [`Attention`].
+/// The silence of one device. All times are from an [`Attention`] clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Silence {
     patience: Patience,
-    /// Since when an answer is owed and none has come.
+    /// Start of the present silence.
     since: Option<Nanos>,
     spent: Nanos,
 }
 
 impl Silence {
-    /// A device without outstanding requests.
+    /// Creates the state of a device without outstanding requests.
     #[must_use]
     pub const fn new(patience: Patience) -> Self {
         Self { patience, since: None, spent: Nanos(0) }
     }
 
-    /// The device owes an answer.
+    /// Records that the device owes an answer.
     pub fn owed(&mut self, at: Nanos) {
         self.since.get_or_insert(at);
     }
 
-    /// It gave one, and owes `more` or nothing. `long` is said of a request that had the time of a whole device.
+    /// Records an answer. `more` is true if the device owes further answers. `long` is true for a request with the
+    /// limit of a whole device.
     pub fn answered(&mut self, at: Nanos, more: bool, long: bool) {
         if let Some(since) = self.since.filter(|_| !long) {
             self.spent = self.spent.plus(at.since(since).since(GRACE));
@@ -80,7 +83,7 @@ impl Silence {
         self.since = more.then_some(at);
     }
 
-    /// True when the device counts as silent. `long` as for [`answered`](Self::answered).
+    /// True if the device counts as unresponsive. `long` has the same meaning as for [`answered`](Self::answered).
     #[must_use]
     pub fn is_over(&self, at: Nanos, long: bool) -> bool {
         let Some(since) = self.since else { return false };
@@ -133,7 +136,7 @@ mod tests {
             assert!(!silence.is_over(at, false));
             silence.answered(at, false, false);
         }
-        // Three times 9 of 30 seconds are spent; one of grace and three are left.
+        // Three times 9 of 30 seconds are spent. One second of grace and three seconds remain.
         silence.owed(at);
         assert!(!silence.is_over(at.plus(SECOND.times(4)), false));
         assert!(silence.is_over(at.plus(SECOND.times(4)).plus(Nanos(1)), false));

@@ -1,4 +1,4 @@
-//! One I/O at a time over a queue that does what a test wants.
+//! Tests of synchronous I/O on a scripted queue.
 
 use std::collections::VecDeque;
 
@@ -9,8 +9,8 @@ use strake_block::{
 };
 use strake_units::{Lba, LbaRange, Nanos};
 
-/// A queue that is full for some submissions, and answers each request after some polls. Of writes it takes durable
-/// ones only.
+/// A queue that is full for some submissions, and answers each request after some polls. The queue accepts only stable
+/// writes.
 struct Scripted {
     full: u32,
     polls: u32,
@@ -50,7 +50,7 @@ impl IoQueue for Scripted {
     }
 }
 
-/// Runs `work` on such a queue, with a clock that advances by `step` at each look.
+/// Runs `work` on such a queue, with a clock that advances by `step` at each check.
 fn with<T>(
     (full, polls): (u32, u32),
     answer: Result<(), IoErrorKind>,
@@ -107,7 +107,7 @@ fn a_full_queue_is_waited_for() {
     assert_eq!(with((3, 0), Ok(()), Nanos(1), |io| kinds(io.flush())), Ok(()));
 }
 
-/// A device that has not answered for long enough is given up, and only such a one.
+/// Only a device without an answer for long enough is abandoned.
 #[test]
 fn a_silent_device_is_given_up_and_a_slow_one_is_not() {
     let second = Nanos::SECOND;

@@ -1,19 +1,19 @@
 //! Arenas of the pools of `BufPool::new`, announced to drivers that map memory for their devices.
 //!
-//! A driver that follows sees each of these arenas before a buffer of it can be submitted, and sees it go before its
-//! addresses can be those of other memory.
+//! A follower is notified of each arena before a buffer of the arena can be submitted, and of its removal before its
+//! addresses can be reused.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// A driver that follows the arenas of the process. The calls come one at a time, from whatever thread makes or drops a
-/// pool; they may not make or drop one themselves.
+/// A driver that follows the arenas of the process. The calls come one at a time, from any thread that creates or drops
+/// a pool. The calls themselves must not create or drop a pool.
 pub trait Follower: Send + Sync {
-    /// There is an arena at these addresses, in whole pages.
+    /// An arena was created at these addresses, which are whole pages.
     fn added(&self, arena: Range<usize>);
 
-    /// It goes: no buffer of it is left, and its memory is freed after this.
+    /// An arena is removed. No buffer of the arena remains, and its memory is freed after this call.
     fn removed(&self, arena: Range<usize>);
 }
 
@@ -30,7 +30,8 @@ fn state() -> MutexGuard<'static, State> {
 }
 
 impl State {
-    /// Calls all followers. To be dropped without the lock: one that goes with its last handle may drop a pool.
+    /// Calls all followers, and returns handles that the caller must drop without the lock: the drop of the last handle
+    /// of a follower may drop a pool.
     #[must_use]
     fn each(&mut self, does: impl Fn(&dyn Follower)) -> Vec<Arc<dyn Follower>> {
         let alive: Vec<_> = self.followers.iter().filter_map(Weak::upgrade).collect();
@@ -40,7 +41,7 @@ impl State {
     }
 }
 
-/// Has `follower` follow the arenas of all pools, those that exist included, for as long as it exists.
+/// Registers `follower` for the arenas of all pools, including existing pools, for the lifetime of the follower.
 pub fn follow(follower: &Arc<dyn Follower>) {
     let mut state = state();
     state.arenas.iter().for_each(|(start, end)| follower.added(*start..*end));
@@ -98,7 +99,7 @@ mod tests {
                 seen.iter().filter(|(_, at)| *at == start).map(|(added, _)| *added).collect();
             of
         };
-        // Other tests make pools as well: at these addresses, before these pools had them and after.
+        // Other tests create pools too, possibly at these addresses before or after these pools.
         let is_added = |start| of(start).last() == Some(&true);
         assert_eq!(starts.map(is_added), [true, true, false]);
         let buf = after.get(8192).expect("it is full");

@@ -9,7 +9,7 @@ use std::sync::atomic::{Ordering, fence};
 use super::announce;
 use super::memory::{Memory, Pages};
 
-/// Chunks begin at multiples of this many bytes, which satisfies every direct-I/O and PRP alignment in use.
+/// Alignment of chunks, which satisfies every direct-I/O and PRP alignment in use.
 pub const CHUNK_ALIGN: usize = 4096;
 
 /// Whether drivers may have mapped an arena.
@@ -34,22 +34,22 @@ impl Drop for Arena {
 }
 
 impl Arena {
-    /// Allocates an arena and carves it into `chunks` exclusive buffers of `chunk_bytes` each, rounded up to
+    /// Allocates an arena and divides it into `chunks` exclusive buffers of `chunk_bytes` each, rounded up to
     /// [`CHUNK_ALIGN`]. Both counts must be at least 1.
     ///
     /// # Panics
-    /// When the size overflows or memory is exhausted: arenas are made at start, where stopping is right.
+    /// If the size overflows or memory is exhausted. Arenas are created at the start, where a stop is acceptable.
     #[must_use]
     pub fn carve(chunks: usize, chunk_bytes: usize) -> Vec<BufMut> {
         Self::carve_of(chunks, chunk_bytes, Memory::new, Announced::No)
     }
 
-    /// The same, which drivers are to map.
+    /// Allocates an arena that is announced to drivers.
     pub(super) fn carve_announced(chunks: usize, chunk_bytes: usize) -> Vec<BufMut> {
         Self::carve_of(chunks, chunk_bytes, Memory::new, Announced::Yes)
     }
 
-    /// The same in memory that is taken page by page as it is written to.
+    /// Allocates an arena whose pages are allocated by the kernel at the first write.
     pub(super) fn carve_untouched(chunks: usize, chunk_bytes: usize) -> Vec<BufMut> {
         Self::carve_of(chunks, chunk_bytes, Memory::untouched, Announced::No)
     }
@@ -80,24 +80,24 @@ impl Arena {
             .collect()
     }
 
-    /// The addresses the arena covers, for registering it with a driver.
+    /// Returns the addresses of the arena, for registration with a driver.
     #[must_use]
     pub fn address_range(&self) -> Range<usize> {
         let start = self.memory.base().as_ptr() as usize;
         start..start + self.memory.len()
     }
 
-    /// Gives its pages back to the machine.
+    /// Returns the pages to the kernel.
     ///
     /// # Safety
-    /// The caller holds every chunk of it exclusively, and no driver has it registered.
+    /// The caller must own every chunk of the arena exclusively, and no driver may have it registered.
     pub(super) unsafe fn give_back(&self) {
         assert!(self.announced == Announced::No, "drivers have mapped its pages");
-        // SAFETY: the caller holds all chunks exclusively, so no other code could look.
+        // SAFETY: the caller owns all chunks exclusively, so no other code can read the memory.
         unsafe { self.memory.give_back() };
     }
 
-    /// What kind of pages it is in.
+    /// Returns the kind of its pages.
     #[must_use]
     pub fn pages(&self) -> Pages {
         self.memory.pages()
@@ -120,8 +120,8 @@ impl Chunk {
     }
 }
 
-/// A range of a chunk in one word. With the chunk that makes two, which the compiler keeps in registers where three
-/// lie in memory, and are stored in pieces and loaded as a whole (decision 13).
+/// A range of a chunk in one word. Together with the chunk, this makes two words, which the compiler keeps in
+/// registers. Three words would be in memory, stored in parts and loaded as a whole (decision 13).
 #[derive(Clone, Copy)]
 struct Extent(u64);
 
@@ -171,7 +171,7 @@ macro_rules! common {
                 self.range.len()
             }
 
-            /// True when it covers no bytes.
+            /// True if the buffer is empty.
             #[inline]
             #[must_use]
             pub fn is_empty(&self) -> bool {
@@ -188,31 +188,32 @@ macro_rules! common {
                 unsafe { slice::from_raw_parts(self.chunk.pointer(self.range.start()), self.len()) }
             }
 
-            /// Address of the first byte, for drivers that hand memory to the kernel or a device.
+            /// Address of the first byte, for drivers that pass memory to the kernel or a device.
             #[inline]
             #[must_use]
             pub fn address(&self) -> usize {
                 self.chunk.pointer(self.range.start()) as usize
             }
 
-            /// The arena it lives in.
+            /// The arena of the buffer.
             #[must_use]
             pub fn arena(&self) -> &Arc<Arena> {
                 &self.chunk.arena
             }
 
-            /// The whole chunk as an exclusive buffer, if this is the only handle to any part of it.
+            /// Returns the whole chunk as an exclusive buffer, if this is the only handle to any part of the chunk.
             ///
             /// # Errors
-            /// The handle itself, when others exist.
+            /// If other handles exist. The error contains the handle.
             #[inline]
             pub fn reclaim(self) -> Result<BufMut, Self> {
-                // There are no weak references to chunks, so one strong one is all there is, and no other can be made
-                // while `self` is here. (`Arc::get_mut` asks the same with a locked instruction.)
+                // There are no weak references to chunks, so a count of one proves that this is the only reference, and
+                // no other reference can be created while `self` exists. (`Arc::get_mut` checks the same with a locked
+                // instruction.)
                 if Arc::strong_count(&self.chunk) != 1 {
                     return Err(self);
                 }
-                // Reads and writes through the other handles, before they were dropped, come before this.
+                // The fence orders reads and writes through dropped handles before this point.
                 fence(Ordering::Acquire);
                 let end = self.chunk.bytes as u32;
                 Ok(BufMut { chunk: self.chunk, range: Extent::new(0, end) })
@@ -231,7 +232,7 @@ common!(BufMut);
 common!(Buf);
 
 impl BufMut {
-    /// A buffer of `bytes` bytes in an arena of its own. For the control plane and tests.
+    /// Creates a buffer of `bytes` bytes in a separate arena, for the control plane and tests.
     #[must_use]
     pub fn alone(bytes: usize) -> Self {
         Arena::carve(1, bytes).pop().expect("one chunk was carved")
@@ -248,7 +249,7 @@ impl BufMut {
     /// Cuts off and returns the bytes before `at`; `self` keeps the rest.
     ///
     /// # Panics
-    /// When `at` is beyond the end.
+    /// If `at` is beyond the end.
     #[must_use]
     pub fn split_to(&mut self, at: usize) -> Self {
         assert!(at <= self.len(), "split at {at} of {} bytes", self.len());
@@ -261,14 +262,14 @@ impl BufMut {
     /// Keeps the first `bytes` bytes. The rest stays unreachable until the chunk is reclaimed.
     ///
     /// # Panics
-    /// When there are fewer.
+    /// If the buffer has fewer bytes.
     #[inline]
     pub fn truncate(&mut self, bytes: usize) {
         assert!(bytes <= self.len(), "truncate {} bytes to {bytes}", self.len());
         self.range = Extent::new(self.range.start(), self.range.start() + bytes as u32);
     }
 
-    /// The first `bytes` bytes, as [`truncate`](Self::truncate) leaves them, but kept in registers.
+    /// Returns the first `bytes` bytes, like [`truncate`](Self::truncate), but keeps the value in registers.
     #[inline]
     pub(super) fn shortened(self, bytes: usize) -> Self {
         assert!(bytes <= self.len(), "truncate {} bytes to {bytes}", self.len());
@@ -276,10 +277,10 @@ impl BufMut {
         Self { chunk: self.chunk, range }
     }
 
-    /// Appends `other` if it continues this buffer in memory.
+    /// Appends `other` if it is adjacent to the end of this buffer in memory.
     ///
     /// # Errors
-    /// `other`, when it does not.
+    /// If `other` is not adjacent. The error contains `other`.
     pub fn join(&mut self, other: Self) -> Result<(), Self> {
         if Arc::ptr_eq(&self.chunk, &other.chunk) && self.range.end() == other.range.start() {
             self.range = Extent::new(self.range.start(), other.range.end());
@@ -289,14 +290,14 @@ impl BufMut {
         }
     }
 
-    /// Gives up writing in exchange for sharing.
+    /// Converts the buffer into a read-only buffer that can be shared.
     #[inline]
     #[must_use]
     pub fn freeze(self) -> Buf {
         Buf { chunk: self.chunk, range: self.range }
     }
 
-    /// True when both lie in one chunk. See [`Reunion`](super::Reunion).
+    /// True if both are in one chunk. See [`Reunion`](super::Reunion).
     pub(super) fn same_chunk(&self, chunk: &ChunkRange) -> bool {
         Arc::ptr_eq(&self.chunk, &chunk.chunk)
             && chunk.range.start() <= self.range.start()
@@ -308,7 +309,7 @@ impl BufMut {
     }
 }
 
-/// Remembers where a buffer that was split up came from, without any right to its bytes.
+/// Records the range of a buffer that was split, without access to its bytes.
 pub(super) struct ChunkRange {
     chunk: Arc<Chunk>,
     range: Extent,
@@ -319,20 +320,20 @@ impl ChunkRange {
         self.range.len()
     }
 
-    /// The exclusive buffer for the whole range.
+    /// Returns the exclusive buffer of the whole range.
     ///
     /// # Safety
-    /// Exclusive handles that add up to exactly this range must have been given up for it.
+    /// The caller must have dropped exclusive handles that together cover exactly this range.
     pub(super) unsafe fn into_buf(self) -> BufMut {
         BufMut { chunk: self.chunk, range: self.range }
     }
 }
 
 impl Buf {
-    /// A part of the buffer, sharing its memory.
+    /// Returns a part of the buffer, which shares its memory.
     ///
     /// # Panics
-    /// When the part is not inside.
+    /// If the part is not inside the buffer.
     #[must_use]
     pub fn slice(&self, offset: usize, bytes: usize) -> Self {
         assert!(offset + bytes <= self.len(), "slice {offset}+{bytes} of {} bytes", self.len());

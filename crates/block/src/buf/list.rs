@@ -1,11 +1,11 @@
-//! Scatter lists of buffers, and the way back from a split read to the buffer it was split from.
+//! Scatter lists of buffers, and the reunion of the pieces of a split read.
 
 use super::arena::{Buf, BufMut, ChunkRange};
 use super::parts::Parts;
 use arrayvec::ArrayVec;
 use std::ops::Range;
 
-/// Most buffers in one scatter list. The builder of a longer list splits it.
+/// Maximum number of buffers in a scatter list. Callers split longer lists.
 pub const SEGMENTS_MAX: usize = 4;
 
 /// Bytes to write, in up to [`SEGMENTS_MAX`] shared pieces.
@@ -29,7 +29,7 @@ impl Sg {
         self.parts.len()
     }
 
-    /// True when it holds no bytes.
+    /// True if the list has no bytes.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -46,15 +46,15 @@ impl Sg {
     /// Appends a piece.
     ///
     /// # Errors
-    /// The piece, when the list is full.
+    /// If the list is full. The error contains the piece.
     pub fn push(&mut self, buf: Buf) -> Result<(), Buf> {
         self.parts.push(buf)
     }
 
-    /// The bytes `offset .. offset + bytes`, sharing memory.
+    /// Returns the bytes `offset .. offset + bytes`, which share memory with this list.
     ///
     /// # Panics
-    /// When the part is not inside.
+    /// If the part is not inside the list.
     #[must_use]
     pub fn slice(&self, mut offset: usize, mut bytes: usize) -> Self {
         let mut list = Self::default();
@@ -74,27 +74,27 @@ impl Sg {
         list
     }
 
-    /// The only piece, when there is exactly one.
+    /// Returns the only piece, if there is exactly one.
     #[inline]
     #[must_use]
     pub fn into_single(self) -> Option<Buf> {
         self.parts.into_one()
     }
 
-    /// Takes the pieces out.
+    /// Returns the pieces.
     pub fn into_parts(mut self) -> impl Iterator<Item = Buf> {
         std::iter::from_fn(move || self.parts.pop_front())
     }
 
-    /// Adds a part of a list that had no more parts than this may have.
+    /// Adds a part of a list whose number of parts fits in this list.
     fn append(&mut self, buf: Buf) {
         self.parts.push(buf).expect("a part of a list has no more parts than the list");
     }
 
-    /// Copies everything into `target`, which must be as long.
+    /// Copies all bytes into `target`, which must have the same length.
     ///
     /// # Panics
-    /// When the lengths differ.
+    /// If the lengths differ.
     pub fn copy_to(&self, mut target: &mut [u8]) {
         assert_eq!(target.len(), self.len(), "copy between lists of different length");
         for part in self.parts.as_slice() {
@@ -126,7 +126,7 @@ impl SgMut {
         self.parts.len()
     }
 
-    /// True when it holds no bytes.
+    /// True if the list has no bytes.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -148,24 +148,24 @@ impl SgMut {
     /// Appends a piece.
     ///
     /// # Errors
-    /// The piece, when the list is full.
+    /// If the list is full. The error contains the piece.
     pub fn push(&mut self, buf: BufMut) -> Result<(), BufMut> {
         self.parts.push(buf)
     }
 
-    /// The only piece, when there is exactly one.
+    /// Returns the only piece, if there is exactly one.
     #[inline]
     #[must_use]
     pub fn into_single(self) -> Option<BufMut> {
         self.parts.into_one()
     }
 
-    /// Takes the pieces out.
+    /// Returns the pieces.
     pub fn into_parts(mut self) -> impl Iterator<Item = BufMut> {
         std::iter::from_fn(move || self.parts.pop_front())
     }
 
-    /// Adds a part of a list that had no more parts than this may have.
+    /// Adds a part of a list whose number of parts fits in this list.
     fn extend(&mut self, buf: Option<BufMut>) {
         let added = buf.map_or(Ok(()), |buf| self.parts.push(buf));
         added.expect("a part of a list has no more parts than the list");
@@ -174,7 +174,7 @@ impl SgMut {
     /// Cuts off and returns the first `bytes` bytes; `self` keeps the rest.
     ///
     /// # Panics
-    /// When there are fewer.
+    /// If the list has fewer bytes.
     #[must_use]
     pub fn split_to(&mut self, mut bytes: usize) -> Self {
         let mut head = Self::default();
@@ -192,14 +192,14 @@ impl SgMut {
         head
     }
 
-    /// The bytes `offset .. offset + bytes` in order, or those of them that the list has, without empty slices.
+    /// Returns the bytes `offset .. offset + bytes` in order, as far as the list has them, without empty slices.
     pub fn slices(&self, offset: usize, bytes: usize) -> impl Iterator<Item = &[u8]> {
         let mut within = Within { offset, bytes };
         let parts = self.parts.as_slice().iter();
         parts.map(move |part| &part.as_slice()[within.next(part.len())]).filter(|s| !s.is_empty())
     }
 
-    /// The same, writable.
+    /// Returns the bytes like [`slices`](Self::slices), writable.
     pub fn slices_mut(&mut self, offset: usize, bytes: usize) -> impl Iterator<Item = &mut [u8]> {
         let mut within = Within { offset, bytes };
         let parts = self.parts.as_mut_slice().iter_mut();
@@ -210,10 +210,10 @@ impl SgMut {
         slices.filter(|s| !s.is_empty())
     }
 
-    /// Copies `source` over the bytes from `offset` on.
+    /// Overwrites the bytes from `offset` with `source`.
     ///
     /// # Panics
-    /// When it does not fit.
+    /// If `source` does not fit.
     pub fn copy_from(&mut self, offset: usize, mut source: &[u8]) {
         for slice in self.slices_mut(offset, source.len()) {
             let (head, tail) = source.split_at(slice.len());
@@ -224,16 +224,16 @@ impl SgMut {
     }
 }
 
-/// A range of bytes, on its way through the pieces of a list.
+/// A range of bytes during an iteration over the pieces of a list.
 struct Within {
-    /// Where it begins in what is left of the list.
+    /// Start of the range in the remaining list.
     offset: usize,
-    /// How long what is left of it is.
+    /// Remaining length of the range.
     bytes: usize,
 }
 
 impl Within {
-    /// What of the next piece, which has `len` bytes, is in the range.
+    /// Returns the part of the next piece, which has `len` bytes, inside the range.
     fn next(&mut self, len: usize) -> Range<usize> {
         let start = self.offset.min(len);
         let end = start + self.bytes.min(len - start);
@@ -243,11 +243,11 @@ impl Within {
     }
 }
 
-/// Puts the buffers of a split-up read together again.
+/// Joins the buffers of a split read.
 ///
-/// Made from the list before it is split; takes the pieces back in any order; when every byte was returned it
-/// yields the list as it was. Pieces that belong elsewhere (a driver may return other memory after a time-out)
-/// are refused, and the reunion then stays incomplete.
+/// The reunion is created from the list before the split, and accepts the pieces in any order. When every byte was
+/// returned, it yields the original list. Foreign pieces are refused (a driver may return other memory after a
+/// time-out), and the reunion then stays incomplete.
 #[derive(Default)]
 pub struct Reunion {
     ranges: ArrayVec<ChunkRange, SEGMENTS_MAX>,
@@ -255,7 +255,7 @@ pub struct Reunion {
 }
 
 impl Reunion {
-    /// Remembers where the pieces of `list` came from.
+    /// Records the ranges of the pieces of `list`.
     #[must_use]
     pub fn of(list: &SgMut) -> Self {
         Self {
@@ -264,25 +264,25 @@ impl Reunion {
         }
     }
 
-    /// Takes back all pieces of `list`.
+    /// Accepts all pieces of `list`.
     ///
     /// # Errors
-    /// The first piece that was never part of the original list.
+    /// If a piece is not a part of the original list. The error contains the first such piece.
     pub fn absorb(&mut self, list: SgMut) -> Result<(), BufMut> {
         for part in list.into_parts() {
             if !self.ranges.iter().any(|range| part.same_chunk(range)) {
                 return Err(part);
             }
-            // Pieces are exclusive and lie inside ranges that were exclusive, so no byte can be counted twice.
+            // Pieces are exclusive and inside exclusive ranges, so no byte can be counted twice.
             self.missing -= part.len();
         }
         Ok(())
     }
 
-    /// The list as it was, after every byte was returned.
+    /// Returns the original list, after every byte was returned.
     ///
     /// # Errors
-    /// The reunion itself, while bytes are missing.
+    /// If bytes are missing. The error contains the reunion.
     pub fn complete(self) -> Result<SgMut, Self> {
         if self.missing > 0 {
             return Err(self);
@@ -295,14 +295,14 @@ impl Reunion {
         Ok(list)
     }
 
-    /// Bytes the original list had.
+    /// Returns the bytes of the original list.
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
         self.ranges.iter().map(ChunkRange::len).sum()
     }
 
-    /// True when the original list held no bytes.
+    /// True if the original list had no bytes.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -1,5 +1,5 @@
-//! The allocation behind an arena: in huge pages where there are any, since every buffer of a data path in small pages
-//! is an entry of its own in a translation cache that has some hundreds.
+//! The allocation of an arena. It uses huge pages if available, because each small page of a data path needs an entry
+//! in a translation cache that has only some hundred entries.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;
@@ -12,15 +12,14 @@ use super::arena::CHUNK_ALIGN;
 /// A huge page of x86-64 and of aarch64 with base pages of 4 KiB.
 const HUGE: usize = 2 << 20;
 
-/// The pages that an arena is in.
+/// The kind of pages of an arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pages {
-    /// Ordinary ones.
+    /// Ordinary pages.
     Ordinary,
-    /// Huge ones as far as the kernel found any: it was asked for them when the memory was made
-    /// (`/sys/kernel/mm/transparent_hugepage`).
+    /// Huge pages, as far as the kernel had any when the memory was allocated (`/sys/kernel/mm/transparent_hugepage`).
     Transparent,
-    /// Huge ones of the pool that an administrator has set aside (`/proc/sys/vm/nr_hugepages`).
+    /// Huge pages of the pool that an administrator has reserved (`/proc/sys/vm/nr_hugepages`).
     Reserved,
 }
 
@@ -39,7 +38,7 @@ pub(super) struct Memory {
     base: NonNull<u8>,
     len: usize,
     pages: Pages,
-    /// It is a mapping of its own, not a piece of the heap.
+    /// True for a separate mapping, false for a part of the heap.
     mapped: bool,
 }
 
@@ -50,12 +49,13 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// `bytes` bytes, a positive multiple of [`CHUNK_ALIGN`], all touched, so that no later access waits for a page.
+    /// Allocates `bytes` bytes, a positive multiple of [`CHUNK_ALIGN`]. All pages are touched, so that no later access
+    /// waits for a page.
     ///
     /// # Panics
-    /// When there is not that much memory.
+    /// If there is not enough memory.
     pub(super) fn new(bytes: usize) -> Self {
-        // Miri maps nothing.
+        // Miri does not support mappings.
         if bytes >= HUGE && !cfg!(miri) {
             let len = bytes.next_multiple_of(HUGE);
             if let Some(memory) = Self::reserved(len).or_else(|| Self::transparent(len)) {
@@ -65,30 +65,28 @@ impl Memory {
         Self::ordinary(bytes)
     }
 
-    /// The same, none of which is touched: ordinary pages that come one by one as they are written to.
+    /// Allocates memory without touching it. The kernel allocates ordinary pages at the first write.
     ///
     /// # Panics
-    /// When there is not that much memory.
+    /// If there is not enough memory.
     pub(super) fn untouched(bytes: usize) -> Self {
-        // Miri maps nothing.
+        // Miri does not support mappings.
         let mapped = if cfg!(miri) { None } else { Self::map(bytes, MapFlags::NORESERVE) };
         let Some(base) = mapped else { return Self::ordinary(bytes) };
-        // Where huge pages are the rule, the first byte of a buffer would bring as many as two megabytes. A kernel that
-        // knows of none of this has no huge pages to spare us.
-        // SAFETY: the advice changes no content, and the range is mapped.
+        // With huge pages, a write of one byte would allocate two megabytes. A kernel that does not support this advice
+        // has no huge pages. SAFETY: the advice changes no content, and the range is mapped.
         let _ = unsafe { madvise(base.as_ptr().cast(), bytes, Advice::LinuxNoHugepage) };
         Self { base, len: bytes, pages: Pages::Ordinary, mapped: true }
     }
 
-    /// Gives the pages back to the machine; what comes in their place is zero. Memory that is a piece of the heap keeps
-    /// them.
+    /// Returns the pages to the kernel. Later pages are zeroed. Memory from the heap keeps its pages.
     ///
     /// # Safety
-    /// Nothing reads or writes the memory meanwhile.
+    /// No code may read or write the memory during the call.
     pub(super) unsafe fn give_back(&self) {
         if self.mapped {
             // SAFETY: the range is mapped, private and anonymous, so it reads as zeroes afterwards, which is
-            // initialized memory; as promised, nothing looks.
+            // initialized memory; the caller guarantees that no code reads it.
             let given =
                 unsafe { madvise(self.base.as_ptr().cast(), self.len, Advice::LinuxDontNeed) };
             debug_assert!(given.is_ok(), "pages of a mapping can be given back");
@@ -118,15 +116,14 @@ impl Memory {
     fn reserved(len: usize) -> Option<Self> {
         let base = Self::map(len, MapFlags::HUGETLB | MapFlags::HUGE_2MB)?;
         let memory = Self { base, len, pages: Pages::Reserved, mapped: true };
-        // That there are enough of them does not mean that this process may have them (cgroups, nodes): touching one
-        // would then end it, while asking (since Linux 5.14) only fails.
-        // SAFETY: the advice changes no content, and the range is mapped.
+        // Enough free huge pages do not imply that this process may use them (cgroups, nodes). An access would then
+        // kill the process, whereas this advice (since Linux 5.14) only fails.
         let populated = unsafe { madvise(base.as_ptr().cast(), len, Advice::LinuxPopulateWrite) };
         populated.ok().map(|()| memory)
     }
 
     fn transparent(len: usize) -> Option<Self> {
-        // One huge page more than is needed has a part of the right length that begins at a huge page.
+        // With one additional huge page, the mapping contains an aligned part of the required length.
         let mapped = Self::map(len + HUGE, MapFlags::empty())?;
         let ahead = mapped.as_ptr().align_offset(HUGE);
         // SAFETY: `ahead` is less than HUGE, so it and the `len` bytes after it are in the mapping. What is unmapped is
@@ -178,7 +175,7 @@ impl Drop for Memory {
 mod tests {
     use super::*;
 
-    /// Memory is zero, writable to its ends, at least as long as asked for, and gone afterwards.
+    /// Checks that memory is zero, writable to its ends, and at least as long as requested.
     fn check(memory: Memory, bytes: usize, align: usize) {
         assert!(memory.len() >= bytes, "{} of {bytes} bytes", memory.len());
         assert_eq!(memory.base().as_ptr().align_offset(align), 0);

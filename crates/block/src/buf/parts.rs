@@ -1,5 +1,5 @@
-//! The pieces of a scatter list in two words: nearly every list has one piece, and lists are moved several times per
-//! I/O, so what has more pieces keeps them elsewhere.
+//! The pieces of a scatter list in two words. Nearly every list has one piece, and lists are moved several times per
+//! I/O, so lists with more pieces store them elsewhere.
 
 use std::cell::RefCell;
 use std::thread::LocalKey;
@@ -8,19 +8,19 @@ use super::arena::{Buf, BufMut};
 use super::list::SEGMENTS_MAX;
 use arrayvec::ArrayVec;
 
-/// Longer lists that a thread keeps for later. A list returns to the thread that made it, so this is as many as one
-/// core has under way at a time, or nearly.
+/// Maximum number of spare longer lists of a thread. A list returns to the thread that created it, so this is about the
+/// number of such lists that a core uses at a time.
 const SPARE_MAX: usize = 1024;
 
 type Long<T> = Box<ArrayVec<T, SEGMENTS_MAX>>;
 type Spare<T> = RefCell<Vec<Long<T>>>;
 
-/// What lists can be made of.
+/// A piece of a list.
 pub(super) trait Piece: Sized + 'static {
-    /// Its bytes.
+    /// Returns the length in bytes.
     fn len(&self) -> usize;
 
-    /// Longer lists of this thread that are not in use.
+    /// Returns the unused longer lists of this thread.
     fn spare() -> &'static LocalKey<Spare<Self>>;
 }
 
@@ -51,13 +51,13 @@ impl Piece for BufMut {
 /// Up to [`SEGMENTS_MAX`] pieces in order.
 #[derive(Clone, Debug)]
 pub(super) enum Parts<T: Piece> {
-    /// One.
+    /// One piece.
     One(T),
-    /// None, or several.
+    /// No piece, or several pieces.
     More(More<T>),
 }
 
-/// Pieces in memory that goes back to the thread's spare lists.
+/// Pieces in memory that returns to the spare lists of the thread.
 #[derive(Debug)]
 pub(super) struct More<T: Piece>(Option<Long<T>>);
 
@@ -100,7 +100,7 @@ impl<T: Piece> Parts<T> {
         }
     }
 
-    /// Appends a piece; hands it back when there are [`SEGMENTS_MAX`].
+    /// Appends a piece. Returns the piece if there are already [`SEGMENTS_MAX`] pieces.
     pub(super) fn push(&mut self, piece: T) -> Result<(), T> {
         match self {
             Self::More(More(None)) => *self = Self::One(piece),
@@ -118,7 +118,7 @@ impl<T: Piece> Parts<T> {
         Ok(())
     }
 
-    /// The only piece, when there is exactly one.
+    /// Returns the only piece, if there is exactly one.
     #[inline]
     pub(super) fn into_one(mut self) -> Option<T> {
         match self {
@@ -128,7 +128,7 @@ impl<T: Piece> Parts<T> {
         }
     }
 
-    /// Takes the first piece out.
+    /// Removes and returns the first piece.
     #[inline]
     pub(super) fn pop_front(&mut self) -> Option<T> {
         if let Self::More(More(pieces)) = self {
@@ -144,7 +144,7 @@ impl<T: Piece> Parts<T> {
 }
 
 fn take_spare<T: Piece>() -> Long<T> {
-    // A thread that is ending no longer has spare lists.
+    // A thread that is ending has no spare lists.
     let spare = T::spare().try_with(|spare| spare.borrow_mut().pop()).ok().flatten();
     spare.unwrap_or_default()
 }
@@ -160,7 +160,7 @@ impl<T: Piece + Clone> Clone for More<T> {
 }
 
 impl<T: Piece> Drop for More<T> {
-    // Nearly every list that is dropped is empty: what it held was taken.
+    // Nearly every dropped list is empty, because its pieces were taken.
     #[inline]
     fn drop(&mut self) {
         if let Some(pieces) = self.0.take() {
@@ -169,7 +169,7 @@ impl<T: Piece> Drop for More<T> {
     }
 }
 
-/// Keeps a longer list for later.
+/// Stores a longer list for later use.
 #[cold]
 fn spare<T: Piece>(mut pieces: Long<T>) {
     pieces.clear();
@@ -179,7 +179,7 @@ fn spare<T: Piece>(mut pieces: Long<T>) {
             spare.push(pieces);
         }
     };
-    // A thread that is ending keeps nothing.
+    // A thread that is ending stores no lists.
     let _ = T::spare().try_with(keep);
 }
 
@@ -188,7 +188,7 @@ mod tests {
     use super::*;
     use crate::{Completion, Io, Op, Sg, SgMut};
 
-    /// What is moved several times per I/O stays within a cache line.
+    /// Values that are moved several times per I/O fit in a cache line.
     #[test]
     fn what_travels_is_small() {
         let word = size_of::<usize>();

@@ -1,20 +1,21 @@
-//! A pool of equal chunks: memory a core may use, fixed at start.
+//! A pool of equal chunks. Its size is fixed at the start.
 
 use super::arena::{Arena, Buf, BufMut};
 use std::sync::Arc;
 
-/// A last-in-first-out pool of buffers of one size. Empty means back-pressure, never allocation.
+/// A last-in-first-out pool of buffers of one size. An empty pool means back-pressure; the pool never allocates.
 pub struct BufPool {
     free: Vec<BufMut>,
     arena: Arc<Arena>,
     chunk_bytes: usize,
     chunks: usize,
-    /// The memory of buffers that stand for such as were lost.
+    /// The arenas of buffers that replace lost buffers.
     replacements: Vec<Arc<Arena>>,
 }
 
 impl BufPool {
-    /// A pool of `chunks` buffers of `chunk_bytes` bytes, in one arena, which is announced to drivers ([`follow`]).
+    /// Creates a pool of `chunks` buffers of `chunk_bytes` bytes, in one arena, which is announced to drivers
+    /// ([`follow`]).
     ///
     /// [`follow`]: crate::follow
     #[must_use]
@@ -22,8 +23,8 @@ impl BufPool {
         Self::of(Arena::carve_announced(chunks, chunk_bytes), chunk_bytes)
     }
 
-    /// The same in memory of which only as much is taken from the machine as is written to, page by page: for buffers
-    /// that are there in case of need. Not for registration.
+    /// Creates a pool whose pages the kernel allocates at the first write, for buffers that are rarely needed. Such a
+    /// pool must not be registered.
     #[must_use]
     pub fn untouched(chunks: usize, chunk_bytes: usize) -> Self {
         Self::of(Arena::carve_untouched(chunks, chunk_bytes), chunk_bytes)
@@ -41,7 +42,7 @@ impl BufPool {
         self.chunk_bytes
     }
 
-    /// Buffers in the pool when none is out.
+    /// Total number of buffers.
     #[must_use]
     pub const fn chunks(&self) -> usize {
         self.chunks
@@ -54,16 +55,16 @@ impl BufPool {
         self.free.len()
     }
 
-    /// The memory behind the pool, for registration.
+    /// Returns the memory of the pool, for registration.
     #[must_use]
     pub fn arena(&self) -> &Arc<Arena> {
         &self.arena
     }
 
-    /// Takes a buffer of `bytes` bytes, or `None` when the pool is empty.
+    /// Takes a buffer of `bytes` bytes, or returns `None` if the pool is empty.
     ///
     /// # Panics
-    /// When `bytes` is more than a chunk holds.
+    /// If `bytes` is larger than a chunk.
     #[inline]
     pub fn get(&mut self, bytes: usize) -> Option<BufMut> {
         assert!(
@@ -74,8 +75,8 @@ impl BufPool {
         self.free.pop().map(|buf| buf.shortened(bytes))
     }
 
-    /// Gives a buffer back. One that others still share, or that is not of this pool, is dropped: its memory
-    /// returns when the arena goes, and [`available`](Self::available) shows the leak.
+    /// Returns a buffer to the pool. A buffer that is still shared, or that is not from this pool, is dropped: its
+    /// memory is freed with its arena, and [`available`](Self::available) shows the leak.
     #[inline]
     pub fn put(&mut self, buf: BufMut) {
         if let Ok(mut whole) = buf.reclaim()
@@ -90,7 +91,7 @@ impl BufPool {
         }
     }
 
-    /// Takes a buffer that the pool has no room for, because one that was replaced came back. A replacement is dropped
+    /// Accepts a buffer for which the pool has no room, because a replaced buffer returned. A replacement is dropped
     /// instead, so that the pool does not grow.
     #[cold]
     fn put_late(&mut self, whole: BufMut) {
@@ -105,14 +106,14 @@ impl BufPool {
         self.replacements.retain(|arena| Arc::strong_count(arena) > 1);
     }
 
-    /// True when the buffer is one of this pool's.
+    /// True if the buffer is from this pool.
     #[inline]
     #[must_use]
     pub fn owns(&self, buf: &BufMut) -> bool {
         self.is_in(buf.arena())
     }
 
-    /// The same of the memory that a buffer is in.
+    /// True if the arena belongs to this pool.
     #[inline]
     #[must_use]
     pub fn is_in(&self, arena: &Arc<Arena>) -> bool {
@@ -120,27 +121,28 @@ impl BufPool {
             || self.replacements.iter().any(|known| Arc::ptr_eq(known, arena))
     }
 
-    /// Gives the memory of a pool that was made [`untouched`](Self::untouched) back to the machine, if every buffer is
-    /// here and none was ever lost: it comes again as it is written to. A system call.
+    /// Returns the memory of an [`untouched`](Self::untouched) pool to the kernel, if every buffer is in the pool and
+    /// none was ever lost. The kernel allocates the pages again at the next write. This is a system call.
     pub fn give_back(&mut self) {
         if self.free.len() == self.chunks && self.replacements.is_empty() {
-            // SAFETY: without replacements every buffer here is a whole chunk of the arena, and no two are the same, so
-            // as many as there are chunks are all of it. Such a pool is not registered.
+            // SAFETY: without replacements, every buffer in the pool is a different whole chunk of the arena, so as
+            // many buffers as chunks are the complete arena. Such a pool is not registered.
             unsafe { self.arena.give_back() };
         }
     }
 
-    /// Makes a new buffer in place of one that does not come back, as far as is known. Memory of its own, so not for a
-    /// data path. If the other one does come back, one of them is dropped once every buffer is here.
+    /// Creates a new buffer as a replacement of a buffer that is not expected to return. The replacement has separate
+    /// memory, so this function is not for a data path. If the other buffer returns, one of them is dropped as soon as
+    /// every buffer is in the pool.
     pub fn replace_lost(&mut self) {
         let buf = BufMut::alone(self.chunk_bytes);
-        // The lost buffer may be an earlier replacement: then nothing holds its memory.
+        // The lost buffer may be an earlier replacement. Then no handle to its memory exists.
         self.replacements.retain(|arena| Arc::strong_count(arena) > 1);
         self.replacements.push(Arc::clone(buf.arena()));
         self.free.push(buf);
     }
 
-    /// Gives a frozen buffer back, on the same terms.
+    /// Returns a frozen buffer to the pool, like [`put`](Self::put).
     pub fn put_frozen(&mut self, buf: Buf) {
         if let Ok(whole) = buf.reclaim() {
             self.put(whole);

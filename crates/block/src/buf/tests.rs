@@ -1,4 +1,4 @@
-//! Ownership arithmetic: what goes out comes back, and nothing is reachable twice.
+//! Tests of ownership: all memory returns, and no byte has two exclusive handles.
 
 use std::sync::Arc;
 
@@ -39,8 +39,8 @@ fn a_pool_gets_back_what_it_gave_however_it_was_cut() {
     assert_eq!(pool.get(4096).expect("whole again").len(), 4096);
 }
 
-/// What was taken for lost may come back, and replacements may be lost as well: a pool never has more free buffers than
-/// it was made with, and holds on to its own memory.
+/// A lost buffer may return, and replacements may be lost too. A pool never has more free buffers than at its creation,
+/// and keeps its own memory.
 #[test]
 fn a_pool_does_not_grow_when_what_was_replaced_comes_back() {
     let mut pool = BufPool::new(3, 4096);

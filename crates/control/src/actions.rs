@@ -1,26 +1,26 @@
-//! Work of upkeep that waits for drives: each piece an action of its own, on a thread of its own.
+//! Work of upkeep that waits for drives. Each piece is a separate action on its own thread.
 //!
-//! A round of upkeep decides under the lock what is to be done, starts an action for each piece, and waits for none.
-//! An action has a name, made of what it does and the array or drive it does that to. While one of a name is under
-//! way, no other of that name begins. So a drive that hangs holds up what concerns that drive, and nothing else.
+//! A round of upkeep decides under the lock which work is due, starts an action for each piece, and waits for none. The
+//! name of an action consists of the work and the array or drive concerned. While an action is in progress, no other
+//! action of the same name starts. Therefore an unresponsive drive delays only the work on this drive.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Names of the actions under way.
+/// Names of the actions in progress.
 #[derive(Clone, Default)]
 pub(crate) struct Actions {
     names: Arc<Mutex<BTreeSet<String>>>,
 }
 
-/// An action under way, until it is dropped.
+/// An action in progress, until this value is dropped.
 pub(crate) struct UnderWay {
     actions: Actions,
     pub(crate) name: String,
 }
 
 impl Actions {
-    /// Begins the action `name`, unless it is in progress.
+    /// Starts the action `name`, unless it is in progress.
     pub(crate) fn begin(&self, name: String) -> Option<UnderWay> {
         let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         names.insert(name.clone()).then(|| UnderWay { actions: self.clone(), name })
@@ -29,18 +29,18 @@ impl Actions {
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        // A set of names is right whatever panicked beside it.
+        // The set of names is valid even if a thread panicked while it held the lock.
         let mut names = self.actions.names.lock().unwrap_or_else(PoisonError::into_inner);
         names.remove(&self.name);
     }
 }
 
-/// How a round does what waits for drives.
+/// The execution of work that waits for drives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pace {
-    /// By actions that it does not wait for.
+    /// As actions for which the round does not wait.
     Beside,
-    /// One piece after the other, for a caller that wants to see the outcome of a round.
+    /// One piece after the other, for a caller that waits for the results of a round.
     InTurn,
 }
 

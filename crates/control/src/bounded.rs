@@ -1,9 +1,9 @@
-//! Calls into the kernel that may never return, each on a thread of its own and waited for within a limit.
+//! Kernel calls that may never return. Each call runs on its own thread, and the caller waits at most for a time limit.
 //!
-//! `open`, `stat` and `close` of a file on FUSE or NFS, or of a drive whose controller hangs, may sleep in the kernel
-//! for as long as the other side is silent, and no signal ends that. Such a call is made by a thread that can be left
-//! behind. What was left behind is remembered by its path: until its call has returned, no other is made there, so that
-//! a silent drive costs one thread and not one with every look.
+//! `open`, `stat` and `close` of a file on FUSE or NFS, or of a drive with an unresponsive controller, may block in the
+//! kernel as long as the other side does not answer, and no signal interrupts them. Such a call runs on a thread that
+//! can be abandoned. The path of an abandoned call is recorded: until the call has returned, no other call is made at
+//! this path, so that an unresponsive drive costs one thread, not one thread for each check.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use crate::error::{ControlError, ControlErrorKind};
 use crate::limits::GLANCE_LIMIT;
 
-/// Paths whose calls were left behind, and since when each is silent.
+/// Paths of abandoned calls, and the start of the silence of each path.
 #[derive(Clone, Default)]
 pub(crate) struct Asked {
     away: Arc<Mutex<BTreeMap<String, Away>>>,
@@ -22,17 +22,17 @@ pub(crate) struct Asked {
 
 struct Away {
     since: Instant,
-    /// Calls that have not come back.
+    /// Calls that have not returned.
     calls: u32,
 }
 
-/// Paths are the machine's, so the whole process remembers them in one place.
+/// Paths belong to the host, so the process has one global table.
 static ASKED: LazyLock<Asked> = LazyLock::new(Asked::default);
 
-/// Runs `job`, which asks something of what is at `path`, and waits for its answer.
+/// Runs `job`, which accesses the file or device at `path`, and waits for its result.
 ///
 /// # Errors
-/// When it does not come back within `limit`, or an earlier one has not come back yet.
+/// If the job does not return within `limit`, or an earlier job has not returned yet.
 pub(crate) fn ask<T: Send + 'static>(
     path: &str,
     limit: Duration,
@@ -41,7 +41,8 @@ pub(crate) fn ask<T: Send + 'static>(
     ASKED.ask(path, limit, job)
 }
 
-/// A short look at what is at `path`. Device nodes are looked at on the spot: the kernel knows them by itself.
+/// Runs a short job at `path`. For device nodes, the job runs on the calling thread, because the kernel answers from
+/// memory.
 ///
 /// # Errors
 /// As [`ask`].
@@ -55,11 +56,10 @@ pub(crate) fn look<T: Send + 'static>(
     ask(path, GLANCE_LIMIT, job)
 }
 
-/// Work that has a name.
+/// A job with a name.
 pub(crate) type Job<T> = (String, Box<dyn FnOnce() -> T + Send>);
 
-/// Runs `jobs` side by side and waits until `deadline`. What came back, and the names of those that are left to
-/// themselves.
+/// Runs `jobs` concurrently and waits until `deadline`. Returns the results, and the names of unfinished jobs.
 pub(crate) fn side_by_side<T: Send + 'static>(
     jobs: Vec<Job<T>>,
     deadline: Instant,
@@ -72,7 +72,7 @@ pub(crate) fn side_by_side<T: Send + 'static>(
             // The caller may have stopped waiting.
             let _ = send.send((at, job()));
         };
-        // One without a thread is as late as can be.
+        // A job without a thread counts as unfinished.
         let _ = thread::Builder::new().name("side by side".to_owned()).spawn(run);
         late.insert(at, name);
     }
@@ -87,16 +87,16 @@ pub(crate) fn side_by_side<T: Send + 'static>(
     (done, late.into_values().collect())
 }
 
-/// How long `path` is silent; `None` when it answers as far as is known.
+/// Returns the silence of `path`; `None` if no call is outstanding.
 pub(crate) fn silent(path: &str) -> Option<Silent> {
     ASKED.silent(path)
 }
 
-/// A path that did not answer.
+/// An unresponsive path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Silent {
     path: String,
-    /// For how long by now.
+    /// Duration of the silence.
     pub(crate) for_: Duration,
 }
 
@@ -112,8 +112,8 @@ impl From<Silent> for ControlError {
     }
 }
 
-/// Runs `job` on a thread called `name`; `None` when it has not come back within `limit`, and it is left to itself
-/// then. Where no thread can be had, that counts as no answer.
+/// Runs `job` on a thread with the name `name`. Returns `None` if the job has not returned within `limit`; the thread
+/// is then abandoned. A failure to start a thread counts as no answer.
 pub(crate) fn within<T: Send + 'static>(
     name: &str,
     limit: Duration,
@@ -129,10 +129,10 @@ pub(crate) fn within<T: Send + 'static>(
 }
 
 impl Asked {
-    /// Runs `job`, which asks something of what is at `path`.
+    /// Runs `job`, which accesses the file or device at `path`.
     ///
     /// # Errors
-    /// When it does not come back within `limit`, or an earlier one has not come back yet.
+    /// If the job does not return within `limit`, or an earlier job has not returned yet.
     pub(crate) fn ask<T: Send + 'static>(
         &self,
         path: &str,
@@ -144,14 +144,15 @@ impl Asked {
         }
         let begun = Instant::now();
         let (send, receive) = mpsc::channel();
-        // Whether the answer is still waited for. Held while it is sent, and while it is given up.
+        // True while the caller waits for the answer. The lock is held while the answer is sent, and while the caller
+        // stops waiting.
         let wanted = Arc::new(Mutex::new(true));
         let (asked, at, is_wanted) = (self.clone(), path.to_owned(), Arc::clone(&wanted));
         let run = move || {
             let answer = job();
             let is_wanted = is_wanted.lock().unwrap_or_else(PoisonError::into_inner);
             if *is_wanted {
-                // The waiting thread receives it, or has panicked.
+                // The waiting thread receives the answer, or has panicked.
                 let _ = send.send(answer);
             } else {
                 asked.has_answered(&at);
@@ -161,12 +162,12 @@ impl Asked {
         thread::Builder::new().name("drive call".to_owned()).spawn(run).map_err(|_| silent())?;
         match receive.recv_timeout(limit) {
             Ok(answer) => return Ok(answer),
-            // It panicked, and will not come back.
+            // The job panicked and will not return.
             Err(RecvTimeoutError::Disconnected) => return Err(silent()),
             Err(RecvTimeoutError::Timeout) => {}
         }
         let mut wanted = wanted.lock().unwrap_or_else(PoisonError::into_inner);
-        // It may have come in the last moment.
+        // The answer may have arrived at the last moment.
         if let Ok(answer) = receive.try_recv() {
             return Ok(answer);
         }
@@ -175,7 +176,7 @@ impl Asked {
         Err(silent())
     }
 
-    /// How long `path` is silent; `None` when it answers as far as is known.
+    /// Returns the silence of `path`; `None` if no call is outstanding.
     pub(crate) fn silent(&self, path: &str) -> Option<Silent> {
         let away = self.away();
         let since = away.get(path)?.since;
@@ -199,7 +200,7 @@ impl Asked {
     }
 
     fn away(&self) -> MutexGuard<'_, BTreeMap<String, Away>> {
-        // A set of names is right whatever panicked beside it.
+        // The set of names is valid even if a thread panicked while it held the lock.
         self.away.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -219,10 +220,10 @@ mod tests {
         let (go, gate) = mpsc::channel::<()>();
         let silent = asked.ask("/d", SHORT, move || gate.recv());
         assert!(silent.is_err());
-        // Not asked again, however long one would wait.
+        // No second call is made, regardless of the time limit.
         let again = asked.ask("/d", LONG, || 9);
         assert_eq!(again.err().map(|s| s.path), Some("/d".to_owned()));
-        // Another path is another matter.
+        // Another path is independent.
         assert_eq!(asked.ask("/e", LONG, || 7), Ok(7));
         go.send(()).expect("the call is still in progress");
         while asked.silent("/d").is_some() {
@@ -243,7 +244,7 @@ mod tests {
         let (go, gate) = mpsc::channel::<()>();
         let hang: Job<u32> = ("hung".to_owned(), Box::new(move || gate.recv().map_or(0, |()| 1)));
         let quick: Job<u32> = ("quick".to_owned(), Box::new(|| 2));
-        // The quick one may be as late on a busy machine; then it is named as well, and nothing hangs.
+        // On a busy host, the quick job may be late too. Then it is named as well.
         let (done, late) = side_by_side(vec![hang, quick], Instant::now() + Duration::from_secs(2));
         assert_eq!((done, late), (vec![2], vec!["hung".to_owned()]));
         drop(go);

@@ -1,4 +1,4 @@
-//! What clients ask for: one module for each group of commands, from check to answer.
+//! Commands of clients, with one module for each group of commands.
 
 pub(crate) mod backup;
 pub(crate) mod claims;

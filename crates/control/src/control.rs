@@ -1,10 +1,10 @@
-//! The manager behind its lock, and who may work on what at the same time.
+//! The manager behind its lock, and the reservations of commands.
 //!
-//! What only looks, or changes memory and records, works on the [`Manager`] under the lock, which is held shortly. A
-//! command that talks to drives is a method of [`Control`]: it looks and reserves what it needs under the lock, does
-//! its I/O without it, and takes note of the outcome under it again. So a drive that is slow holds up the command that
-//! uses it, and no other. The steps of a command are functions of its module in `commands`, and those of what happens
-//! by itself are functions of the modules in `upkeep`.
+//! Code that only reads, or changes memory and records, works on the [`Manager`] under the lock, which is held only for
+//! a short time. A command that accesses drives is a method of [`Control`]: it plans and reserves under the lock, does
+//! its I/O without the lock, and records the result under the lock. Therefore a slow drive delays only the command that
+//! uses the drive. The steps of a command are functions of its module in `commands`. The steps of automatic work are
+//! functions of the modules in `upkeep`.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -21,12 +21,12 @@ use crate::limits::{CLOSE_LIMIT, LOOK_LIMIT, RESERVE_WAIT};
 use crate::manager::Manager;
 use crate::names::drive_key;
 
-/// What a command found out under the lock, and the keys it reserves for what follows.
+/// The plan of a command, made under the lock, and the keys that it reserves.
 pub(crate) type Planned<T> = Result<(T, Vec<String>), ControlError>;
 
 struct Inner {
     manager: Mutex<Manager>,
-    /// Notified when something is no longer reserved.
+    /// Notified when a key is released.
     freed: Condvar,
     events: Arc<Events>,
     actions: Actions,
@@ -38,15 +38,15 @@ pub struct Control {
     inner: Arc<Inner>,
 }
 
-/// Things that one command works on, until it is dropped. Never dropped under the lock.
+/// The keys that one command has reserved, until this value is dropped. It is never dropped under the lock.
 pub(crate) struct Reserved {
     control: Control,
     keys: Vec<String>,
-    /// Reserved by another part of the same work.
+    /// Keys that another part of the same work has reserved.
     borrowed: Vec<String>,
-    /// How long a drive has to answer.
+    /// Time limit of a drive.
     limit: Duration,
-    /// Its number among those of commands, which a stop waits for.
+    /// The number of the command. A stop waits for commands.
     command: Option<u64>,
 }
 
@@ -64,46 +64,46 @@ impl Control {
     }
 }
 
-/// What is known on the way to a drive.
+/// The next step of opening a drive.
 enum Step {
-    /// It is open.
+    /// The drive is open.
     Found(Drive),
-    /// The file system is to be asked what is at this path.
+    /// The file system must be queried about this path.
     Look(String),
-    /// It is to be opened.
+    /// The drive must be opened.
     Open(String, Sighting),
 }
 
 impl Reserved {
-    /// Nothing yet. Drives that are opened with it have `limit` to answer.
+    /// Creates an empty reservation. Drives that are opened with it have the time limit `limit`.
     pub(crate) fn nothing(control: &Control, limit: Duration) -> Self {
         let (keys, borrowed) = (Vec::new(), Vec::new());
         Self { control: control.clone(), keys, borrowed, limit, command: None }
     }
 
-    /// Opens a drive and reserves it as well, unless another command works on it.
+    /// Opens and reserves a drive, unless another command works on it.
     pub(crate) fn open_now(&mut self, spec: &str) -> Result<Drive, ControlError> {
         self.open_within(spec, Duration::ZERO)
     }
 
-    /// Opens a drive and reserves it as well. Waits while another command works on it.
+    /// Opens and reserves a drive. Waits while another command works on it.
     pub(crate) fn open(&mut self, spec: &str) -> Result<Drive, ControlError> {
         self.open_within(spec, RESERVE_WAIT)
     }
 
-    /// Has drives that are opened from now on answer within `limit`.
+    /// Sets the time limit of drives that are opened from now on.
     pub(crate) fn limit_to(mut self, limit: Duration) -> Self {
         self.limit = limit;
         self
     }
 
-    /// How long a drive has to answer.
+    /// Returns the time limit of a drive.
     pub(crate) const fn limit(&self) -> Duration {
         self.limit
     }
 
-    /// Opens a drive and reserves it as well. Waits for `patience` while another command works on it. The drive itself
-    /// is waited for without the lock.
+    /// Opens and reserves a drive. Waits for `patience` while another command works on it. The wait for the drive
+    /// itself happens without the lock.
     pub(crate) fn open_within(
         &mut self,
         spec: &str,
@@ -169,17 +169,17 @@ impl Reserved {
         }
     }
 
-    /// What is reserved.
+    /// Returns the reserved keys.
     pub(crate) fn keys(&self) -> Vec<String> {
         self.keys.clone()
     }
 
-    /// Counts `keys`, which the same piece of work has reserved, as reserved here.
+    /// Treats `keys`, which the same piece of work has reserved, as reserved here.
     pub(crate) fn borrow(&mut self, keys: Vec<String>) {
         self.borrowed = keys;
     }
 
-    /// Takes over what `other` has reserved.
+    /// Takes over the keys of `other`.
     pub(crate) fn absorb(&mut self, other: &mut Self) {
         self.keys.append(&mut other.keys);
     }
@@ -194,7 +194,7 @@ impl Drop for Reserved {
     }
 }
 
-/// Closes drives, which those that do not answer are not waited for to end.
+/// Closes drives, without waiting for unresponsive drives.
 fn close(drives: Vec<OpenDrive>) {
     if drives.is_empty() {
         return;
@@ -215,13 +215,13 @@ impl Control {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Events, which need no lock of the manager.
+    /// Returns the events, which do not need the lock of the manager.
     #[must_use]
     pub fn events(&self) -> &Arc<Events> {
         &self.inner.events
     }
 
-    /// What upkeep is doing.
+    /// Returns the actions of upkeep.
     pub(crate) fn actions(&self) -> &Actions {
         &self.inner.actions
     }
@@ -238,7 +238,7 @@ impl Control {
     /// Runs `job` under the lock; it must not wait for drives.
     ///
     /// # Errors
-    /// What `job` returns, or that an earlier command panicked.
+    /// The error of `job`, or an error if an earlier command panicked.
     pub fn run<T>(
         &self,
         job: impl FnOnce(&mut Manager) -> Result<T, ControlError>,
@@ -249,16 +249,16 @@ impl Control {
         done
     }
 
-    /// The same for what cannot be refused.
+    /// Runs a `job` that cannot fail under the lock.
     ///
     /// # Errors
-    /// When an earlier command panicked.
+    /// If an earlier command panicked.
     pub(crate) fn with<T>(&self, job: impl FnOnce(&mut Manager) -> T) -> Result<T, ControlError> {
         self.run(|manager| Ok(job(manager)))
     }
 
-    /// Closes drives that are no longer used, without the lock. Until then their paths are reserved as if they were
-    /// being opened: a command that wants one waits, and does not find it in use.
+    /// Closes unused drives without the lock. Until then, their paths are reserved as if they were being opened, so a
+    /// command for such a drive waits instead of finding the drive in use.
     fn close_unused(&self, mut manager: MutexGuard<'_, Manager>) {
         let closed = manager.drives.take_closed();
         if closed.is_empty() {
@@ -269,7 +269,7 @@ impl Control {
             openings.filter(|key| manager.reserved.insert(key.clone())).collect();
         drop(manager);
         close(closed);
-        // A panic elsewhere does not make the set of names wrong.
+        // The set of names is valid even after a panic elsewhere.
         let mut manager = self.inner.manager.lock().unwrap_or_else(PoisonError::into_inner);
         for key in &openings {
             manager.reserved.remove(key);
@@ -278,7 +278,8 @@ impl Control {
         self.inner.freed.notify_all();
     }
 
-    /// Waits until `done`, for `limit` at most. True when it is. Looked at whenever something is no longer reserved.
+    /// Waits until `done` returns true, at most for `limit`. Returns the last result. `done` is called whenever a key
+    /// is released.
     pub(crate) fn wait_until(
         &self,
         limit: Duration,
@@ -297,14 +298,14 @@ impl Control {
         Ok(true)
     }
 
-    /// Has those look again who wait until something is so.
+    /// Wakes all waiting tasks, which check their conditions again.
     pub(crate) fn wake_waiters(&self) {
         self.inner.freed.notify_all();
     }
 
-    /// Releases `keys` to other commands, and closes drives that are no longer used.
+    /// Releases `keys`, and closes unused drives.
     fn free(&self, keys: &[String], command: Option<u64>) {
-        // A panic elsewhere does not make the set of names wrong.
+        // The set of names is valid even after a panic elsewhere.
         let mut manager = self.inner.manager.lock().unwrap_or_else(PoisonError::into_inner);
         for key in keys {
             manager.reserved.remove(key);
@@ -312,15 +313,15 @@ impl Control {
         manager.close_unused_drives();
         self.close_unused(manager);
         if let Some(command) = command {
-            // The last thing it does.
+            // This is the last step of the command.
             let mut manager = self.inner.manager.lock().unwrap_or_else(PoisonError::into_inner);
             manager.commands.end(command);
         }
         self.inner.freed.notify_all();
     }
 
-    /// Runs `plan` under the lock and reserves the keys it returns. While another command holds one of them, waits for
-    /// it to end and plans again.
+    /// Runs `plan` under the lock and reserves the returned keys. If another command holds one of the keys, waits for
+    /// its release and plans again.
     pub(crate) fn reserve<T>(
         &self,
         mut plan: impl FnMut(&mut Manager) -> Planned<T>,
@@ -328,7 +329,7 @@ impl Control {
         self.reserve_within(RESERVE_WAIT, &mut plan)
     }
 
-    /// The same, waiting for `limit` at most.
+    /// Like [`reserve`](Self::reserve), but waits at most for `limit`.
     pub(crate) fn reserve_within<T>(
         &self,
         limit: Duration,
@@ -353,7 +354,7 @@ impl Control {
                     limit.as_secs()
                 )));
             }
-            // Nothing of this plan may be kept: the next one starts from what is there then.
+            // The plan is dropped completely, because the next plan starts from the state after the wait.
             drop(planned);
             let woken = self.inner.freed.wait_timeout(manager, left);
             manager = woken.map_err(|_| ControlError::state("the control plane is unusable"))?.0;
@@ -362,10 +363,10 @@ impl Control {
 }
 
 impl Control {
-    /// Does `job`, the action `name`.
+    /// Runs `job` as the action `name`.
     ///
     /// # Errors
-    /// When it was done in turn and an earlier command panicked.
+    /// If the job ran in turn and an earlier command panicked.
     pub(crate) fn act(
         &self,
         pace: Pace,
@@ -383,7 +384,7 @@ impl Control {
             }
             drop(under_way);
         };
-        // Without a thread the next round tries again.
+        // Without a thread, the next round tries again.
         if let Err(error) = thread::Builder::new().name("upkeep".to_owned()).spawn(run) {
             tracing::warn!(reason = %error, "no thread for upkeep");
         }

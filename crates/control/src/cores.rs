@@ -6,22 +6,22 @@ use strake_units::CoreIndex;
 
 use crate::error::{ControlError, ControlErrorKind};
 
-/// Most data cores: beyond it, an array's shards have more mailboxes than stripes in flight.
+/// Maximum number of data cores. With more cores, the shards of an array have more mailboxes than stripes in progress.
 const CORES_MAX: usize = 64;
 
-/// Which CPUs get a data core.
+/// The CPUs of data cores.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CoreChoice {
-    /// Half of the CPUs this process may use, at least one: the other half serves clients and everything else.
+    /// Half of the CPUs of this process, at least one. The other half serves clients and other work.
     Auto,
-    /// These, by the kernel's numbers.
+    /// These CPUs, by kernel number.
     Cpus(Vec<usize>),
 }
 
 impl std::str::FromStr for CoreChoice {
     type Err = String;
 
-    /// Reads `auto`, or CPU numbers with commas and ranges: `0,2,4-7`.
+    /// Parses `auto`, or CPU numbers with commas and ranges: `0,2,4-7`.
     fn from_str(text: &str) -> Result<Self, String> {
         if text == "auto" {
             return Ok(Self::Auto);
@@ -64,7 +64,7 @@ pub(crate) fn start_cores(choice: &CoreChoice) -> Result<Vec<CoreThread>, Contro
             all.iter().rev().take(take).rev().copied().collect()
         }
     };
-    // Without a known CPU the core runs on any.
+    // Without a known CPU, the core runs on any CPU.
     let cpus: Vec<Option<usize>> =
         if cpus.is_empty() { vec![None] } else { cpus.into_iter().map(Some).collect() };
     let start = |(index, cpu): (usize, Option<usize>)| {

@@ -1,4 +1,4 @@
-//! Drives that are open, each once, whatever paths they are known by.
+//! Open drives. Each drive is open once, regardless of its paths.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -37,31 +37,31 @@ pub(crate) mod probe;
 mod remotes;
 pub(crate) mod undo;
 
-/// Largest drive in memory: a typing error must not become an endless allocation.
+/// Maximum size of a drive in memory. It prevents huge allocations after a typing error.
 const MEMORY_BYTES_MAX: u64 = 1 << 40;
 
-/// Longest path or specification.
+/// Maximum length of a path or specification.
 const SPEC_BYTES_MAX: usize = 4096;
 
-/// What kind of thing a drive is.
+/// Kinds of drives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DriveKind {
     /// A kernel block device.
     Block,
     /// A regular file.
     File,
-    /// Bytes in this process.
+    /// Memory of this process.
     Ram,
-    /// Nothing at all.
+    /// A null drive without data.
     Null,
-    /// A namespace of another machine.
+    /// A remote namespace.
     Remote,
     /// An NVMe controller that this process drives.
     Pci,
 }
 
 impl DriveKind {
-    /// The word for it.
+    /// Returns the name of the kind.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -75,7 +75,7 @@ impl DriveKind {
     }
 }
 
-/// What tells two things at paths apart.
+/// The key that identifies the object at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Key {
     Block(u64),
@@ -86,32 +86,32 @@ enum Key {
 }
 
 impl Key {
-    /// Whether the drive is known by its name alone, not by what the file system has there.
+    /// True if the name alone identifies the drive, without the file system.
     const fn is_named(self) -> bool {
         matches!(self, Self::Memory(_) | Self::Remote(_) | Self::Pci(_))
     }
 }
 
-/// A medium, as the kernel tells it from others: its identity, and its bytes, because some makers give all their
-/// drives one number.
+/// The kernel's identification of a medium: its identity, and its size in bytes, because some vendors give all drives
+/// the same number.
 pub type Medium = (String, u64);
 
 /// A drive that is open.
 pub struct OpenDrive {
     key: Key,
-    /// What identifies the medium of a kernel device: two paths to one drive agree about it.
+    /// The medium of a kernel device, which is the same for two paths to one drive.
     pub medium: Option<Medium>,
-    /// Under the path it was first opened by.
+    /// The drive, with the path of its first open.
     pub drive: Drive,
-    /// What it is.
+    /// The kind of the drive.
     pub kind: DriveKind,
-    /// The same device when it is of another machine.
+    /// The same device, if it is remote.
     pub remote: Option<Arc<FabricsDevice>>,
-    /// The same device when this process drives it.
+    /// The same device, if this process drives it.
     pub pci: Option<Arc<NvmeDevice>>,
-    /// What answers for the state of the drive when this process drives it.
+    /// The source of health reports, if this process drives the drive.
     pub(crate) health: Option<Arc<dyn HealthSource>>,
-    /// What works less well than asked for.
+    /// Notices about reduced functions.
     pub notices: Vec<String>,
 }
 
@@ -121,22 +121,22 @@ pub struct Drives {
     machine: Machine,
     probes: Probes,
     open: Vec<OpenDrive>,
-    /// Drives that are no longer used, and not closed yet.
+    /// Unused drives that are not closed yet.
     closed: Vec<OpenDrive>,
     memory_made: u32,
-    /// When PCI devices could not be opened: every attempt resets them.
+    /// Times of failed opens of PCI devices. Every attempt resets the device.
     refused: BTreeMap<String, Instant>,
 }
 
-/// What a specification means.
+/// The meaning of a specification.
 pub(crate) enum Lookup {
-    /// A drive that is there.
+    /// An available drive.
     Open(Drive),
-    /// Whatever is at this path.
+    /// The object at this path.
     At(String),
 }
 
-/// What the file system and the kernel say of a path.
+/// The results of the file system and the kernel about a path.
 #[derive(Clone, Debug)]
 pub(crate) struct Sighting {
     key: Option<(Key, DriveKind)>,
@@ -144,10 +144,10 @@ pub(crate) struct Sighting {
 }
 
 impl Sighting {
-    /// Asks what is at `path`.
+    /// Queries the object at `path`.
     ///
     /// # Errors
-    /// When that is not said within `limit`.
+    /// If there is no answer within `limit`.
     pub(crate) fn within(path: &str, machine: &Machine, limit: Duration) -> Result<Self, Silent> {
         let (at, machine) = (path.to_owned(), machine.clone());
         bounded::ask(path, limit, move || Self {
@@ -156,7 +156,7 @@ impl Sighting {
         })
     }
 
-    /// What reserves the opening of it: the same by whatever path.
+    /// Returns the key that reserves its opening. The key does not depend on the path.
     pub(crate) fn opening_key(&self, path: &str) -> String {
         match self.key {
             Some((key, _)) => format!("opening {key:?}"),
@@ -165,14 +165,14 @@ impl Sighting {
     }
 }
 
-/// Opens what is at `path`, where `seen` was seen. Asks the file system, which may take its time.
+/// Opens the object at `path` with the query result `seen`. Accesses the file system, which may be slow.
 pub(crate) fn open_at(path: &str, seen: Sighting) -> Result<OpenDrive, ControlError> {
     if let Some(address) = pci_address(path) {
         return pci::open(path, address);
     }
     let (device, notices) = UringDevice::open(Path::new(path), OpenOptions::default())
         .map_err(|error| not_opened(&error))?;
-    // Opening has just succeeded, so it is there; the key is taken of what is there now.
+    // The open has just succeeded, so the object exists. The key is the key of the present object.
     let Some((key, kind)) = key_of(path) else {
         return Err(ControlError::state(format!(
             "{path} vanished while it was being opened; try again"
@@ -201,35 +201,35 @@ fn not_opened(error: &DeviceError) -> ControlError {
 }
 
 impl Drives {
-    /// Every open drive.
+    /// Returns every open drive.
     #[must_use]
     pub fn all(&self) -> &[OpenDrive] {
         &self.open
     }
 
-    /// No open drive yet, of `machine`.
+    /// Creates an empty set of drives of the host `machine`.
     #[must_use]
     pub fn of(machine: Machine) -> Self {
         Self { machine, ..Self::default() }
     }
 
-    /// The machine whose drives these are.
+    /// Returns the host of the drives.
     #[must_use]
     pub fn machine(&self) -> &Machine {
         &self.machine
     }
 
-    /// Looks at drives that are under way.
+    /// Returns the scans of drives in progress.
     #[must_use]
     pub fn probes(&self) -> &Probes {
         &self.probes
     }
 
-    /// The path that `spec` means, which may also be the kernel's name of a drive, its serial number, its worldwide
-    /// name, its PCI address or a name in /dev/disk.
+    /// Returns the path of `spec`, which may be a path, the kernel's name of a drive, its serial number, its worldwide
+    /// name, its PCI address, or a name in /dev/disk.
     ///
     /// # Errors
-    /// When it means nothing here, or several drives.
+    /// If it matches no drive, or several drives.
     pub fn path_of(&self, spec: &str) -> Result<String, ControlError> {
         check_spec(spec)?;
         if is_remote(spec) {
@@ -260,17 +260,17 @@ impl Drives {
         }
     }
 
-    /// Whether `name` means several drives of the machine.
+    /// True if `name` matches several drives of the host.
     #[must_use]
     pub fn is_shared(&self, name: &str) -> bool {
         matches!(self.machine.find(name), Named::Several(_))
     }
 
-    /// What `spec` names: a drive in memory or of another machine, which is there at once, or a path at which the file
-    /// system is to be asked, without any lock.
+    /// Looks up `spec`: a drive in memory or a remote drive, which is immediately available, or a path for which the
+    /// caller must query the file system without any lock.
     ///
     /// # Errors
-    /// When `spec` is no path or specification, or there is nothing usable at it.
+    /// If `spec` is not a path or specification, or the object is unusable.
     pub(crate) fn look_up(&mut self, spec: &str) -> Result<Lookup, ControlError> {
         check_spec(spec)?;
         if let Some(size) = spec.strip_prefix("ram:") {
@@ -288,33 +288,33 @@ impl Drives {
         Ok(named.map_or(Lookup::At(path), |named| Lookup::Open(named.drive.clone())))
     }
 
-    /// The drive seen at `path` when it is open already. It is given under the path asked for, so that two paths to one
-    /// drive show as the same device.
+    /// Returns the drive at `path` if it is already open. The result has the requested path, so that two paths to one
+    /// drive give the same device.
     pub(crate) fn seen_as(&self, path: &str, seen: &Sighting) -> Option<Drive> {
         let known = self.known(path, seen.key.map(|(key, _)| key), seen.medium.as_ref())?;
         let path = if known.key.is_named() { &known.drive.path } else { path };
         Some(Drive { device: Arc::clone(&known.drive.device), path: path.to_owned() })
     }
 
-    /// Takes note of a drive that was opened.
+    /// Adds an opened drive.
     pub(crate) fn add(&mut self, opened: OpenDrive) {
         self.refused.remove(&opened.drive.path);
         self.open.push(opened);
     }
 
-    /// Takes note of what could not be opened at `path`.
+    /// Records a failed open of `path`.
     pub(crate) fn note_refused(&mut self, path: &str) {
         if pci_address(path).is_some() {
             self.refused.insert(path.to_owned(), Instant::now());
         }
     }
 
-    /// Whether upkeep is to leave what is at `path` alone for now.
+    /// True if upkeep must not open `path` now.
     pub(crate) fn is_left_alone(&self, path: &str) -> bool {
         self.refused.get(path).is_some_and(|at| at.elapsed() < PCI_RETRY)
     }
 
-    /// The open drive at `path`, where `key` is, or of the same medium.
+    /// Returns the open drive at `path` with the key `key`, or with the same medium.
     fn known(&self, path: &str, key: Option<Key>, medium: Option<&Medium>) -> Option<&OpenDrive> {
         self.open.iter().filter(|d| !d.is_gone()).find(|d| {
             Some(d.key) == key
@@ -364,46 +364,46 @@ impl Drives {
         Ok(drive)
     }
 
-    /// The open drive that was opened as `path`.
+    /// Returns the drive that was opened as `path`.
     pub(crate) fn named(&self, path: &str) -> Option<Drive> {
         let named = |d: &&OpenDrive| d.drive.path == path && !d.is_gone();
         self.open.iter().find(named).map(|d| d.drive.clone())
     }
 
-    /// Closes every drive that `keep` does not ask for by its identity, and every one that is gone: the device that
-    /// comes back has the same identity. Closing may wait for the drive (close(2) flushes a file on FUSE), so the
-    /// caller drops them without any lock (`take_closed`).
+    /// Closes every drive whose identity `keep` does not accept, and every removed drive, because a returning device
+    /// has the same identity. A close may wait for the drive (close(2) flushes a file on FUSE), so the caller drops the
+    /// drives without any lock (`take_closed`).
     pub fn close_unless(&mut self, keep: impl Fn(&str) -> bool) {
         let is_unused = |d: &mut OpenDrive| !keep(&d.drive.device.identity()) || d.is_gone();
         let unused = self.open.extract_if(.., is_unused);
         self.closed.extend(unused);
     }
 
-    /// What answers for the state of each drive that this process drives, by path.
+    /// Returns the health sources of the drives that this process drives, by path.
     pub(crate) fn health_sources(&self) -> Vec<(String, Arc<dyn HealthSource>)> {
         let of = |open: &OpenDrive| Some((open.drive.path.clone(), open.health.clone()?));
         self.open.iter().filter_map(of).collect()
     }
 
-    /// Drives that are no longer used, to be dropped without any lock.
+    /// Returns the unused drives, which the caller must drop without any lock.
     pub(crate) fn take_closed(&mut self) -> Vec<OpenDrive> {
         std::mem::take(&mut self.closed)
     }
 }
 
 impl OpenDrive {
-    /// Whether it is a PCI device that was pulled or given up.
+    /// True for a PCI device that was pulled or abandoned.
     fn is_gone(&self) -> bool {
         pci::is_gone(&self.drive)
     }
 
-    /// What was seen of it when it was opened.
+    /// Returns the query result from its open.
     pub(crate) fn sighting(&self) -> Sighting {
         Sighting { key: Some((self.key, self.kind)), medium: self.medium.clone() }
     }
 }
 
-/// What tells the medium of `drive` from others.
+/// Returns the medium of `drive`.
 pub fn medium(drive: KernelDrive) -> Medium {
     (drive.identity, drive.size_bytes)
 }
@@ -427,7 +427,7 @@ fn check_spec(spec: &str) -> Result<(), ControlError> {
     Ok(())
 }
 
-/// What is at `path`, if it is something we could open.
+/// Returns the key and the kind of the object at `path`, if it can be opened.
 fn key_of(path: &str) -> Option<(Key, DriveKind)> {
     if let Some(address) = pci_address(path) {
         return Some((pci::key(address), DriveKind::Pci));
@@ -440,7 +440,7 @@ fn key_of(path: &str) -> Option<(Key, DriveKind)> {
     kind.is_file().then(|| (Key::File(meta.dev(), meta.ino()), DriveKind::File))
 }
 
-/// Whether something is at `path` that can be opened. Asks the file system, which may take its time.
+/// True if an object at `path` can be opened. Accesses the file system, which may be slow.
 pub(crate) fn is_there(path: &str) -> bool {
     match pci_address(path) {
         Some(address) => pci::key_at(address).is_some(),
@@ -448,10 +448,10 @@ pub(crate) fn is_there(path: &str) -> bool {
     }
 }
 
-/// What tells one thing at a path from another that came there later.
+/// Distinguishes the object at a path from later objects at the same path.
 pub(crate) type PathKey = (u64, u64, u64);
 
-/// Paths of the machine's drives.
+/// Returns the paths of the host's drives.
 #[must_use]
 pub(crate) fn block_paths(machine: &Machine) -> Vec<String> {
     machine.drives().into_iter().map(|drive| drive.path).collect()
@@ -459,7 +459,7 @@ pub(crate) fn block_paths(machine: &Machine) -> Vec<String> {
 
 #[cfg(test)]
 impl OpenDrive {
-    /// `device` as what was opened at `path`.
+    /// Creates an open drive from `device` at `path`.
     pub(crate) fn of_device(path: &str, device: Arc<dyn BlockDevice>) -> Self {
         let drive = Drive { device, path: path.to_owned() };
         let (key, kind) = (Key::File(1, 2), DriveKind::File);
@@ -475,7 +475,7 @@ impl OpenDrive {
         }
     }
 
-    /// `device` as the controller that was opened at the PCI address `path`.
+    /// Creates an open drive from the controller `device` at the PCI address `path`.
     pub(crate) fn of_pci(path: &str, device: Arc<dyn BlockDevice>) -> Self {
         let key = pci::key(pci_address(path).unwrap_or_default());
         Self { key, kind: DriveKind::Pci, ..Self::of_device(path, device) }
@@ -489,8 +489,8 @@ mod tests {
     use strake_block::{DeviceError, IoErrorKind};
     use strake_engine::ArrayError;
 
-    /// An array whose start was tried again while its drive still owed answers of the first attempt waited for that
-    /// drive until the assemble timeout: it had answered, if only with a refusal.
+    /// The history of the bug: the start of an array was repeated while its drive had outstanding requests of the first
+    /// attempt. The start waited for this drive until the assemble timeout, because a refusal counted as an answer.
     #[test]
     fn a_drive_that_owes_answers_counts_as_silent_however_it_is_opened() {
         let check = |io, kind| {

@@ -1,4 +1,4 @@
-//! Why a command was refused or failed.
+//! Errors of commands.
 
 use std::fmt;
 
@@ -10,65 +10,66 @@ use strake_wording::{Amendment, Command, Text};
 
 use crate::remedy::text_of;
 
-/// What kind of refusal or failure it is; decides the gRPC status and the exit code.
+/// The kind of an error, which determines the gRPC status and the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ControlErrorKind {
-    /// The request makes no sense as put.
+    /// The request is invalid.
     Usage,
     /// There is no such array, drive or export.
     NotFound,
-    /// The name is taken by something else.
+    /// Another object has the name.
     Exists,
-    /// The thing is in a state that does not allow it.
+    /// The state of the object does not allow the operation.
     State,
-    /// It would lose data or affect something in use, and that was not asked for.
+    /// The operation would lose data or affect an object in use, and the request does not accept this.
     Refused,
-    /// A drive, a socket or another resource of the machine failed.
+    /// A drive, a socket or another resource of the host failed.
     Device,
-    /// A drive did not answer in time, or still owes answers of an earlier use.
+    /// A drive did not answer in time, or still has outstanding requests of an earlier use.
     Silent,
-    /// The state directory cannot be written, so nothing was done.
+    /// The state directory cannot be written, so nothing was changed.
     Store,
     /// The daemon, a core or the array is stopping.
     Stopped,
-    /// The control plane itself is broken.
+    /// An internal error of the control plane.
     Internal,
 }
 
-/// What keeps an array from being started, as far as the advice to the operator depends on it.
+/// The reason why an array is not started, as far as advice depends on it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum OfflineReason {
-    /// Nothing is wrong: it is started as soon as its drives have settled.
+    /// There is no problem. The array is started as soon as its drives have settled.
     Settling,
-    /// It would lose data, which the operator has to accept.
+    /// The start would lose data, which the operator must accept.
     Consent,
-    /// A label that this version does not understand may be newer than the others.
+    /// A label that this version does not support may be newer than the others.
     RefusedLabel,
-    /// Members are missing, and it could start without them; why it waits, without this offer.
+    /// Members are missing, and the array could start without them. The text is the reason of the wait, without this
+    /// offer.
     Missing(String),
     /// Any other reason.
     #[default]
     Other,
 }
 
-/// A kind to match and words for a person.
+/// An error: a kind to match, and a text for the operator.
 #[derive(Debug)]
 pub struct ControlError {
-    /// What to decide on.
+    /// The kind of the error.
     pub kind: ControlErrorKind,
-    /// What failed, on what, why, and what to do.
+    /// The failed operation, the object, the reason and the remedy.
     pub what: String,
-    /// The same in parts, in which requests are data.
+    /// The text in parts. Requests are parts with typed data.
     pub parts: Vec<TextPart>,
-    /// The array of a label that this version does not understand; `None` for other errors.
+    /// The array of a label that this version does not support; `None` for other errors.
     pub array: Option<Uuid>,
     pub(crate) offline: OfflineReason,
-    /// What may let the request be accepted, and the words between `what` and the request with it.
+    /// The amendment with which the request may succeed, and the text between `what` and the amended request.
     offer: Option<(Amendment, &'static str)>,
 }
 
 impl ControlError {
-    /// An error of `kind` that says `what`.
+    /// Creates an error of `kind` with the text `what`.
     pub fn new(kind: ControlErrorKind, what: impl Into<Text>) -> Self {
         let Text { words: what, parts } = what.into();
         Self { kind, what, parts, array: None, offline: OfflineReason::Other, offer: None }
@@ -78,12 +79,12 @@ impl ControlError {
         Self { offline, ..self }
     }
 
-    /// The same request with `amendment` is a remedy; `words` come before it.
+    /// Adds a remedy: the same request with `amendment`, after the text `words`.
     pub(crate) fn unless(self, amendment: Amendment, words: &'static str) -> Self {
         Self { offer: Some((amendment, words)), ..self }
     }
 
-    /// Names `command` with the amendment that is a remedy.
+    /// Adds `command` with the amendment as the remedy.
     pub(crate) fn of_command(self, command: &impl Command) -> Self {
         let Some((amendment, words)) = self.offer else { return self };
         let Some(request) = command.amended(amendment) else { return self };
@@ -92,7 +93,7 @@ impl ControlError {
         Self { what, parts, offer: None, ..self }
     }
 
-    /// What it says, with its requests.
+    /// Returns the text with its requests.
     pub(crate) fn text(self) -> Text {
         Text { words: self.what, parts: self.parts }
     }
@@ -154,7 +155,7 @@ impl From<ArrayError> for ControlError {
 impl From<ExportError> for ControlError {
     fn from(error: ExportError) -> Self {
         if error.kind == ExportErrorKind::Listen {
-            // The address is the caller's choice, so it is the caller who can mend it.
+            // The caller chose the address, so the caller can change it.
             return Self::state(format!("{error}; choose another address"))
                 .unless(Amendment::Address, ": ");
         }
@@ -187,7 +188,7 @@ mod tests {
     use strake_export_nvmet::{ExportError, ExportErrorKind};
     use strake_wording::Amendment;
 
-    /// A refused dry run advised the command that overwrites.
+    /// The history of the bug: a refused dry run advised the command that overwrites.
     #[test]
     fn a_refused_dry_run_advises_a_dry_run() {
         let advice = |dry_run| {
@@ -199,7 +200,7 @@ mod tests {
         assert!(advice(false).ends_with("--overwrite"));
     }
 
-    /// The address was advised with a flag, also to clients that know no flags.
+    /// The history of the bug: the address was advised with a flag, also to clients without flags.
     #[test]
     fn an_address_in_use_is_amended_if_the_request_has_one() {
         let error = || {

@@ -1,7 +1,8 @@
-//! What happened: numbered events, kept in memory to be listed and in a file to outlast a restart.
+//! Numbered events. They are kept in memory for lists, and in a file that survives a restart.
 //!
-//! [`Events::record`] takes a short lock and never waits for the file: a thread of its own writes, and tries again
-//! while the state directory refuses. Numbers count up over restarts; the wall clock is only ever written down.
+//! [`Events::record`] takes a lock for a short time and never waits for the file: a separate thread writes, and retries
+//! while the state directory refuses writes. Numbers continue over restarts. The wall clock is only recorded, never
+//! used for decisions.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -22,31 +23,31 @@ use crate::limits::{EVENT_TEXT_BYTES, EVENTS_KEPT, EVENTS_RETRY, EVENTS_STOP};
 use crate::record::files::StateFolder;
 use file::EventFile;
 
-/// Events written in one go.
+/// Maximum number of events in one write.
 const BATCH: usize = 256;
 
-/// Microseconds since 1970, for people only: nothing is ordered or decided by it.
+/// A clock with microseconds since 1970. Nothing is ordered or decided by this clock.
 #[derive(Clone)]
 pub struct WallClock(Arc<dyn Fn() -> u64 + Send + Sync>);
 
 impl WallClock {
-    /// A clock that asks `read` for the time, in microseconds since 1970.
+    /// Creates a clock that calls `read` for the time, in microseconds since 1970.
     #[must_use]
     pub fn new(read: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         Self(Arc::new(read))
     }
 
-    /// The time, in microseconds since 1970.
+    /// Returns the time in microseconds since 1970.
     pub(crate) fn now_us(&self) -> u64 {
         (self.0)()
     }
 }
 
 impl Default for WallClock {
-    /// The machine's.
+    /// Returns the clock of the host.
     fn default() -> Self {
         Self::new(|| {
-            // A clock before 1970 is wrong in any case, and shows as 1970.
+            // A clock before 1970 is wrong, and counts as 1970.
             SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64)
         })
     }
@@ -58,7 +59,7 @@ impl fmt::Debug for WallClock {
     }
 }
 
-/// An event before it has a number and a time.
+/// An event without number and time.
 #[derive(Clone, Debug)]
 pub struct Note {
     kind: EventKind,
@@ -67,14 +68,15 @@ pub struct Note {
 }
 
 impl Note {
-    /// `kind` happened to `object`, put as `array/NAME`, `drive/PATH`, `export/NAME` or `daemon`; `what` says it.
+    /// Creates an event of `kind` about `object`, which is `array/NAME`, `drive/PATH`, `export/NAME` or `daemon`.
+    /// `what` is the text.
     #[must_use]
     pub fn new(kind: EventKind, object: impl Into<String>, what: impl Into<String>) -> Self {
         let event = Event { object: object.into(), what: what.into(), ..Event::default() };
         Self { kind, severity: kind.severity(), event }
     }
 
-    /// The same about the array `name`.
+    /// Creates an event about the array `name`.
     pub(crate) fn of_array(
         kind: EventKind,
         name: &impl fmt::Display,
@@ -83,35 +85,35 @@ impl Note {
         Self::new(kind, format!("array/{name}"), what)
     }
 
-    /// With the member concerned.
+    /// Sets the member concerned.
     #[must_use]
     pub fn member(mut self, member: usize) -> Self {
         self.event.member = Some(member as u32);
         self
     }
 
-    /// With the reason.
+    /// Sets the reason.
     #[must_use]
     pub fn cause(mut self, cause: impl Into<String>) -> Self {
         self.event.cause = cause.into();
         self
     }
 
-    /// With what to do.
+    /// Sets the remedy.
     #[must_use]
     pub fn next(mut self, action: impl Into<Text>) -> Self {
         Text { words: self.event.next_action, parts: self.event.remedy } = action.into();
         self
     }
 
-    /// With who did it.
+    /// Sets the caller.
     #[must_use]
     pub fn actor(mut self, actor: impl Into<String>) -> Self {
         self.event.actor = actor.into();
         self
     }
 
-    /// Worse or milder than its kind usually is.
+    /// Sets a severity other than the usual severity of the kind.
     #[must_use]
     pub fn severity(mut self, severity: Severity) -> Self {
         self.severity = severity;
@@ -124,12 +126,12 @@ type Listener = Box<dyn Fn(&Arc<Event>) + Send>;
 #[derive(Default)]
 struct State {
     kept: VecDeque<Arc<Event>>,
-    /// Number of the newest event ever.
+    /// Number of the newest event.
     last: u64,
     listeners: Vec<Listener>,
-    /// Not in the file yet, oldest first.
+    /// Events that are not in the file yet, the oldest first.
     unwritten: VecDeque<Arc<Event>>,
-    /// Given up because too many waited.
+    /// Number of events dropped because too many waited.
     dropped: u64,
     trouble: Option<String>,
     stopping: bool,
@@ -143,22 +145,22 @@ struct Shared {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Every change is complete before anything can panic, so a poisoned lock guards sound data.
+        // Every change is complete before a panic can happen, so the data are valid even if the lock is poisoned.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// All events. Dropping it waits shortly for the file.
+/// All events. The drop waits for the file for a short time.
 pub struct Events {
     shared: Arc<Shared>,
     clock: WallClock,
 }
 
 impl Events {
-    /// Reads what the directory holds and begins to write there.
+    /// Reads the events in the directory, and starts to write there.
     ///
     /// # Errors
-    /// When no thread can be started.
+    /// If no thread can be started.
     pub fn open(dir: &Path, clock: WallClock) -> Result<Self, ControlError> {
         Self::open_in(StateFolder::of(dir), clock)
     }
@@ -179,7 +181,7 @@ impl Events {
         Ok(Self { shared, clock })
     }
 
-    /// Gives `note` a number and a time, keeps it, and notifies all listeners. Never waits for the file.
+    /// Assigns a number and a time to `note`, stores it, and notifies all listeners. Never waits for the file.
     pub fn record(&self, note: Note) -> Arc<Event> {
         let Note { kind, severity, mut event } = note;
         if event.next_action.len() > EVENT_TEXT_BYTES {
@@ -222,15 +224,16 @@ impl Events {
         event
     }
 
-    /// Calls `listener` with every event from now on. It must return at once: it runs under the lock of all events.
+    /// Registers `listener` for every event from now on. The listener must return immediately, because it runs under
+    /// the lock of the events.
     pub fn listen(&self, listener: impl Fn(&Arc<Event>) + Send + 'static) {
         self.shared.lock().listeners.push(Box::new(listener));
     }
 
-    /// Events of the past that `request` asks for, oldest first.
+    /// Returns the past events that match `request`, the oldest first.
     ///
     /// # Errors
-    /// When it names a severity or a kind that does not exist.
+    /// If the request names a severity or a kind that does not exist.
     pub fn list(&self, request: &ListEventsRequest) -> Result<Vec<Event>, ControlError> {
         let filter = Filter::new(&request.object, &request.kind, &request.severity)?;
         let mut found = self.since(request.from, &filter);
@@ -240,7 +243,7 @@ impl Events {
         Ok(found)
     }
 
-    /// Events from number `from` on that pass `filter`, oldest first.
+    /// Returns the events from number `from` that pass `filter`, the oldest first.
     #[must_use]
     pub fn since(&self, from: u64, filter: &Filter) -> Vec<Event> {
         let state = self.shared.lock();
@@ -249,24 +252,24 @@ impl Events {
         wanted.map(|event| event.as_ref().clone()).collect()
     }
 
-    /// Number of the newest event, 0 before the first.
+    /// Returns the number of the newest event; 0 before the first event.
     #[must_use]
     pub fn last(&self) -> u64 {
         self.shared.lock().last
     }
 
-    /// Why events cannot be written at the moment.
+    /// Returns the reason why events cannot be written now, if any.
     #[must_use]
     pub fn trouble(&self) -> Option<String> {
         self.shared.lock().trouble.clone()
     }
 
-    /// How many events were given up since this was last asked.
+    /// Returns the number of events dropped since the last call.
     pub(crate) fn take_dropped(&self) -> u64 {
         std::mem::take(&mut self.shared.lock().dropped)
     }
 
-    /// Waits until every event is in the file; false when the directory refuses them or takes too long.
+    /// Waits until every event is in the file. Returns false if the directory refuses writes or takes too long.
     pub fn flush(&self) -> bool {
         let deadline = Instant::now() + EVENTS_STOP;
         let mut state = self.shared.lock();
@@ -290,7 +293,7 @@ impl Drop for Events {
     }
 }
 
-/// Which events a client wants.
+/// The selection of events by a client.
 #[derive(Clone, Debug)]
 pub struct Filter {
     object: String,
@@ -299,10 +302,11 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Empty fields want everything; an object without a part after `/` wants all of its kind, as `array`.
+    /// Creates a filter. Empty fields match everything. An object without a part after `/`, such as `array`, matches
+    /// all objects of this kind.
     ///
     /// # Errors
-    /// When a severity or a kind does not exist.
+    /// If a severity or a kind does not exist.
     pub fn new(object: &str, kind: &str, severity: &str) -> Result<Self, ControlError> {
         if !kind.is_empty() && EventKind::from_word(kind).is_none() {
             let what = format!("unknown kind of event {kind:?}; docs/events.md lists all kinds");
@@ -312,7 +316,7 @@ impl Filter {
         Ok(Self { object: object.to_owned(), kind: kind.to_owned(), severity })
     }
 
-    /// Whether `event` is wanted.
+    /// True if `event` matches.
     #[must_use]
     pub fn passes(&self, event: &Event) -> bool {
         let about = self.object.is_empty()
@@ -323,7 +327,7 @@ impl Filter {
     }
 }
 
-/// Reads a severity; empty means `usual`.
+/// Parses a severity. An empty word means `usual`.
 pub(crate) fn parse_severity(word: &str, usual: Severity) -> Result<Severity, ControlError> {
     if word.is_empty() {
         return Ok(usual);
@@ -353,7 +357,7 @@ fn log(severity: Severity, event: &Event) {
     }
 }
 
-/// The thread that writes.
+/// The thread that writes events.
 fn write_all(shared: &Shared, file: EventFile) {
     loop {
         let mut state = shared.lock();
@@ -378,7 +382,7 @@ fn write_all(shared: &Shared, file: EventFile) {
             }
             Err(error) => {
                 state.trouble = Some(error.to_string());
-                // Woken by every event and by the end; either way the next try is soon enough.
+                // Every event and the stop wake the thread, and the next attempt is soon enough.
                 if !state.stopping {
                     let waited = shared.changed.wait_timeout(state, EVENTS_RETRY);
                     drop(waited);

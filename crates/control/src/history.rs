@@ -1,4 +1,4 @@
-//! Who gave which command, and how it went: events of kind `command`.
+//! The history of commands with callers and results: events of kind `command`.
 
 use strake_api::v1 as api;
 use strake_wording::Command;
@@ -7,10 +7,10 @@ use crate::control::Control;
 use crate::error::ControlError;
 use crate::events::{EventKind, Events, Note, Severity};
 
-/// Who gives a command.
+/// The caller of a command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Actor {
-    /// User and process of the other end of the socket, when the kernel said.
+    /// User and process of the peer of the socket, if the kernel reports them.
     pub peer: Option<(u32, i32)>,
 }
 
@@ -23,17 +23,17 @@ impl std::fmt::Display for Actor {
     }
 }
 
-/// An answer that says in a word what was done.
+/// An answer with a result word.
 pub trait Outcome {
     /// `created`, `changed`, `unchanged` or `planned`.
     fn word(&self) -> &str;
 }
 
 impl Control {
-    /// Carries out `job` and writes down that `actor` asked for it, also when it is refused.
+    /// Runs `job`, and records the command and `actor`, also after a refusal.
     ///
     /// # Errors
-    /// What `job` returns.
+    /// The error of `job`.
     pub fn command<C: Command, T: Outcome>(
         &self,
         actor: &Actor,
@@ -41,7 +41,7 @@ impl Control {
         job: impl FnOnce(&Self, &C) -> Result<T, ControlError>,
     ) -> Result<T, ControlError> {
         let outcome = job(self, command).map_err(|error| error.of_command(command));
-        // What came of it belongs right behind the command that caused it.
+        // Events that the command caused follow the event of the command.
         let noted = self.run(|manager| {
             manager.observe();
             Ok(())

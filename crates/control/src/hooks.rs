@@ -1,5 +1,5 @@
-//! Hooks: recipients outside that are notified of events. The crate `strake-alerts` notifies them; this module records
-//! them, and turns their failures into events that no hook delivers.
+//! Notification hooks. The crate `strake-alerts` delivers events; this module records hooks, and converts their
+//! failures into events that no hook delivers.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,24 +26,24 @@ impl From<AlertError> for ControlError {
     }
 }
 
-/// The hooks in use, and what was last reported about each.
+/// The hooks in use, and the last report about each hook.
 pub(crate) struct Hooks {
     pub(crate) alerts: Alerts,
     seen: BTreeMap<String, Seen>,
 }
 
-/// What was last seen of a hook.
+/// The last observed state of a hook.
 #[derive(Clone, Copy, Default)]
 struct Seen {
     delivered: u64,
     failed: u64,
-    /// Its failure was reported, and it has delivered nothing since.
+    /// True if a failure was reported and the hook has delivered nothing since.
     reported: bool,
 }
 
 impl Hooks {
-    /// Starts the recorded hooks, before the first event of this run happens. One that cannot start is reported, and
-    /// stays recorded.
+    /// Starts the recorded hooks before the first event of this run. A hook that cannot start is reported, and stays
+    /// recorded.
     pub(crate) fn start(config: &Config, events: &Events) -> Result<Self, ControlError> {
         let alerts = Alerts::new(Settings::new(host()))?;
         for spec in &config.hooks {
@@ -57,7 +57,7 @@ impl Hooks {
         Ok(Self { alerts, seen: BTreeMap::new() })
     }
 
-    /// Lets every hook deliver what it still has.
+    /// Waits for the pending deliveries of every hook.
     pub(crate) fn stop(&self) {
         let stopped = self.alerts.stop(HOOKS_STOP);
         if stopped.broken_off > 0 {
@@ -68,7 +68,7 @@ impl Hooks {
         }
     }
 
-    /// Whether a hook fails: as far as is known, it has delivered nothing since it last failed.
+    /// True if a hook has delivered nothing since its last known failure.
     pub(crate) fn is_failing(&self, hook: &Hook) -> bool {
         let seen = self.seen.get(&hook.name).copied().unwrap_or_default();
         hook.failed > seen.failed || (seen.reported && hook.delivered == seen.delivered)
@@ -79,7 +79,7 @@ impl Hooks {
         self.seen.remove(name);
     }
 
-    /// Hooks that began to fail since this was last asked.
+    /// Returns the hooks that started to fail since the last call.
     pub(crate) fn failing(&mut self) -> Vec<Hook> {
         let mut failing = Vec::new();
         for hook in self.alerts.list() {
@@ -99,7 +99,7 @@ impl Hooks {
     }
 }
 
-/// The machine's name, for recipients of events from several machines.
+/// Returns the name of the host, for recipients of events from several hosts.
 fn host() -> String {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let name = name.trim();

@@ -1,17 +1,16 @@
 //! Control plane: drives, arrays, exports and their recorded configuration.
 //!
-//! **What it is.** A [`Control`] accepts commands from any thread. It reserves what a command needs, does the slow
-//! part outside of the lock, and lets the [`Manager`] carry out the rest. The manager owns the data cores, the open
-//! drives, the running arrays and the servers of exports. A [`Config`] in a [`Store`] records what must outlast a
-//! restart: arrays with their drives and settings, exports, spares, remote drives, hosts, hooks. The members record
-//! what an array consists of.
+//! **What it is.** A [`Control`] accepts commands from any thread. It reserves the objects of a command, does slow work
+//! outside of the lock, and lets the [`Manager`] execute the rest. The manager owns the data cores, the open drives,
+//! the running arrays and the servers of exports. A [`Config`] in a [`Store`] records what must outlast a restart:
+//! arrays with their drives and settings, exports, spares, remote drives, hosts, hooks. The members record what an
+//! array consists of.
 //!
-//! **What it must never do.** Take part in I/O of hosts. Acknowledge what is not recorded, or begin what could not be
-//! recorded. Touch a drive before the whole request has been checked. Wait for a drive while it holds the lock.
+//! **What it must never do.** Take part in I/O of hosts. Acknowledge an unrecorded change, or start a change that could
+//! not be recorded. Touch a drive before the whole request has been checked. Wait for a drive while it holds the lock.
 //!
-//! **Where to start.** `control.rs` for a command from check to answer and [`manager`] for what is owned, then
-//! `commands/create.rs` for one command, `upkeep.rs` for what happens without a command, and `upkeep/starting.rs` for a
-//! start.
+//! **Where to start.** `control.rs` for a command from check to answer and [`manager`] for the owned objects, then
+//! `commands/create.rs` for one command, `upkeep.rs` for automatic work, and `upkeep/starting.rs` for a start.
 //!
 //! **How it is divided.** A module imports only modules of the rows above its own, or of its own row.
 //!

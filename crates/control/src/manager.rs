@@ -1,4 +1,4 @@
-//! What the control plane owns, and how it starts and stops.
+//! The objects of the control plane, and its start and stop.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -35,27 +35,27 @@ use crate::state::newest::Newest;
 use crate::state::records::Records;
 use crate::state::running::Running;
 
-/// How the manager is run.
+/// Options of the manager.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where the data cores run.
+    /// The CPUs of the data cores.
     pub cores: CoreChoice,
-    /// How long an array waits for missing members before it is started without them; `None` for ever.
+    /// Time for which an array waits for missing members before it is started without them; `None` without a limit.
     pub assemble_timeout: Option<Duration>,
-    /// How long drives may take over one I/O.
+    /// Time limits of one I/O.
     pub io_limits: IoLimits,
-    /// Where the times of events come from.
+    /// The clock of events.
     pub clock: WallClock,
-    /// Whose drives there are; a test lays out another machine in a folder.
+    /// The host of the drives. A test simulates a host in a folder.
     pub machine: Machine,
-    /// What binds its NVMe drives; a test stands in for the kernel.
+    /// The binder of NVMe drives. A test simulates the kernel.
     pub binder: Binder,
-    /// How long a command waits for it.
+    /// Maximum wait of a command for the binder.
     pub bind_limit: Duration,
 }
 
 impl Default for Options {
-    /// Cores of its own choice, waiting for ever, the machine's clock and drives.
+    /// Automatic cores, no assemble timeout, and the clock and drives of the host.
     fn default() -> Self {
         Self {
             cores: CoreChoice::Auto,
@@ -70,61 +70,61 @@ impl Default for Options {
 }
 
 impl Options {
-    /// How an array with `settings` is run.
+    /// Returns the engine options of an array with `settings`.
     pub(crate) fn of_array(&self, settings: &Settings) -> strake_engine::Options {
         let maintenance = settings.maintenance();
         strake_engine::Options { io_limits: self.io_limits, maintenance, ..Default::default() }
     }
 }
 
-/// The control plane under its lock. It is shared, and waits for drives, through [`Control`](crate::Control).
+/// The control plane under its lock. [`Control`](crate::Control) shares it, and waits for drives.
 pub struct Manager {
-    // Dropped in this order when it was not stopped: servers leave the arrays, arrays the cores.
+    // Without a stop, the fields are dropped in this order: first servers, then arrays, then cores.
     pub(crate) exports: Exports,
     pub(crate) running: Vec<Running>,
     pub(crate) drives: Drives,
     pub(crate) cores: Vec<CoreThread>,
     pub(crate) records: Records,
     pub(crate) options: Options,
-    /// What is known of each array.
+    /// The state of each array.
     pub(crate) entries: Entries,
-    /// What each spare is like, by the identity of its medium.
+    /// The state of each spare, by the identity of its medium.
     pub(crate) spares: Spares,
-    /// What commands and actions under way work on.
+    /// Keys that commands and actions in progress have reserved.
     pub(crate) reserved: BTreeSet<String>,
-    /// Commands under way, which a stop waits for.
+    /// Commands in progress, for which a stop waits.
     pub(crate) commands: Commands,
     pub(crate) hooks: Hooks,
     pub(crate) remotes: Remotes,
-    /// What an earlier daemon may still have under way there.
+    /// Requests of an earlier daemon that may still be in progress at remote drives.
     pub(crate) past: Past,
-    /// The machine's drives at the last look.
+    /// The last list of the host's drives.
     pub(crate) listed: Listed,
-    /// Identities of files that serve as drives and were whole when they were last looked at.
+    /// Identities of files that serve as drives and had their full size at the last check.
     pub(crate) whole_files: BTreeSet<String>,
-    /// What was last seen of each recorded array.
+    /// The newest known label of each recorded array.
     pub(crate) newest: Newest,
     events: Arc<Events>,
-    /// The trouble of the state directory that was last reported.
+    /// The last reported problem of the state directory.
     reported_trouble: Option<String>,
     pub(crate) started: Instant,
     pub(crate) sick: Sick,
-    /// Members that were taken back without a command.
+    /// Automatically re-added members.
     pub(crate) returns: Returns,
     pub(crate) late_takes: LateTakes,
-    /// The lights of slots.
+    /// The LEDs of slots.
     pub(crate) lights: Lights,
-    /// Refuses what commands and starts would begin.
+    /// True after the start of a stop. Commands and starts are then refused.
     pub(crate) stopping: bool,
-    /// Names of arrays whose labels a start had changed when the daemon was stopped before they ran.
+    /// Names of arrays whose start was interrupted by a stop of the daemon after it had changed labels.
     pub(crate) cut_short: Vec<String>,
 }
 
 impl Manager {
-    /// Locks the state directory and starts the data cores. Nothing of what is recorded is started yet.
+    /// Locks the state directory and starts the data cores. Recorded objects are not started yet.
     ///
     /// # Errors
-    /// When the state directory or the machine does not allow a daemon to run.
+    /// If the state directory or the host does not allow a daemon.
     pub(crate) fn open(state: StateFolder, options: Options) -> Result<Self, ControlError> {
         let (store, config) = Store::open_in(state.clone())?;
         let cores = start_cores(&options.cores)?;
@@ -175,7 +175,7 @@ impl Manager {
         })
     }
 
-    /// Events, which need no lock.
+    /// Returns the events, which do not need the lock.
     #[must_use]
     pub fn events(&self) -> Arc<Events> {
         Arc::clone(&self.events)
@@ -189,7 +189,7 @@ impl Manager {
         self.cores.iter().map(CoreThread::handle).collect()
     }
 
-    /// Refuses commands once a [stop](crate::Control::stop) has begun.
+    /// Refuses commands after the start of a [stop](crate::Control::stop).
     pub(crate) fn check_open(&self) -> Result<(), ControlError> {
         if self.stopping {
             return Err(ControlError::new(
@@ -200,17 +200,17 @@ impl Manager {
         Ok(())
     }
 
-    /// Data cores, to be ended.
+    /// Removes and returns the data cores, for a stop.
     pub(crate) fn take_cores(&mut self) -> Vec<CoreThread> {
         std::mem::take(&mut self.cores)
     }
 
-    /// Why the state directory refuses what is to be written.
+    /// Returns the reason why the state directory refuses writes, if any.
     pub(crate) fn state_trouble(&self) -> Option<String> {
         self.records.store.trouble().map(|e| e.what.clone()).or_else(|| self.events.trouble())
     }
 
-    /// Reports when the state directory begins or ceases to refuse what is to be written.
+    /// Reports the start and the end of refused writes to the state directory.
     pub(crate) fn watch_state_dir(&mut self) {
         if self.records.store.trouble().is_some() {
             self.records.store.test(&self.records.config);
@@ -244,33 +244,33 @@ impl Manager {
         self.reported_trouble = trouble;
     }
 
-    /// Where in `running` the array is that a client calls `asked`: see [`is_called`].
+    /// Returns the index in `running` of the array that a client calls `asked`, see [`is_called`].
     pub(crate) fn find(&self, asked: &str) -> Option<usize> {
         self.running.iter().position(|r| is_called(asked, r.array.name().as_str(), &r.uuid()))
     }
 
-    /// Where in `running` the array with this UUID is.
+    /// Returns the index in `running` of the array with this UUID.
     pub(crate) fn position_of(&self, uuid: &str) -> Option<usize> {
         self.running.iter().position(|running| running.uuid() == uuid)
     }
 
-    /// The running array with this identity.
+    /// Returns the running array with this identity.
     pub(crate) fn running_of(&self, uuid: &str) -> Option<&Running> {
         self.running.iter().find(|running| running.uuid() == uuid)
     }
 
-    /// The slot and the name of the running array that a medium belongs to.
+    /// Returns the slot and the name of the running array of a medium.
     pub(crate) fn place_of(&self, identity: &str) -> Option<(usize, String)> {
         self.running.iter().find_map(|r| Some((r.slot_of(identity)?, r.array.name().to_string())))
     }
 
-    /// Whether a running array was left by the drive with this label: see [`Running::is_left_by`].
+    /// True if the drive with this label left a running array, see [`Running::is_left_by`].
     pub(crate) fn is_other_half(&self, found: &Superblock) -> bool {
         let running = self.running.iter().find(|r| r.array.uuid() == found.array);
         running.is_some_and(|running| running.is_left_by(found))
     }
 
-    /// Where in `running` it is, or why it is not there.
+    /// Returns the index in `running`, or the reason why the array is not running.
     pub(crate) fn find_running(&self, name: &str) -> Result<usize, ControlError> {
         if let Some(at) = self.find(name) {
             return Ok(at);
@@ -295,7 +295,7 @@ impl Manager {
         self.records.no_such_array(name)
     }
 
-    /// Closes the drives that belong to no running array, are no spares, and that no command works on.
+    /// Closes drives that no running array, spare or command uses.
     pub(crate) fn close_unused_drives(&mut self) {
         let mut used: BTreeSet<String> = self
             .running
@@ -317,12 +317,12 @@ impl Manager {
 #[derive(Default)]
 pub(crate) struct Commands {
     begun: u64,
-    /// What each began with, by its number.
+    /// The first key of each command, by its number.
     under_way: BTreeMap<u64, String>,
 }
 
 impl Commands {
-    /// A command begins that holds `keys`.
+    /// Records the start of a command with `keys`.
     pub(crate) fn begin(&mut self, keys: &[String]) -> u64 {
         self.begun += 1;
         let what = keys.first().map_or("drives", String::as_str);
@@ -334,7 +334,7 @@ impl Commands {
         self.under_way.remove(&command);
     }
 
-    /// What those under way work on.
+    /// Returns the objects of the commands in progress.
     pub(crate) fn objects(&self) -> Vec<String> {
         self.under_way.values().cloned().collect()
     }

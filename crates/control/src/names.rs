@@ -1,4 +1,4 @@
-//! Names of what is reserved, and identifiers.
+//! Keys of reservations, and identifiers.
 
 use strake_api::v1::RenameArrayRequest;
 use strake_units::{Name, Uuid};
@@ -16,8 +16,8 @@ pub(crate) fn array_key(array: &str) -> String {
     format!("array {array}")
 }
 
-/// Whether `asked` means the array with this name and UUID. A text in the form of a UUID is never a name, so that no
-/// array is found by the UUID of another one.
+/// True if `asked` means the array with this name and UUID. A text in the form of a UUID is never a name, so the UUID
+/// of one array cannot match the name of another.
 pub(crate) fn is_called(asked: &str, name: &str, uuid: &str) -> bool {
     match asked.parse::<Uuid>() {
         Ok(asked) => uuid == asked.to_string(),
@@ -35,12 +35,12 @@ pub(crate) fn check_array_name(name: &str) -> Result<(), ControlError> {
     }
 }
 
-/// What commands call an array by: its name, unless only its UUID finds it.
+/// Returns the name of an array for commands, or its UUID if only the UUID is unambiguous.
 pub(crate) fn callable<'a>(name: &'a str, uuid: &'a str) -> &'a str {
     if check_array_name(name).is_ok() { name } else { uuid }
 }
 
-/// That an array that is here, or comes back, has such a name: only its own UUID finds it.
+/// Returns a warning about an array with such a name, which only its UUID can select.
 pub(crate) fn name_warning(name: &str, uuid: &str) -> Option<String> {
     check_array_name(name).err()?;
     let rename = RenameArrayRequest { name: uuid.to_owned(), ..Default::default() };
@@ -51,13 +51,13 @@ pub(crate) fn name_warning(name: &str, uuid: &str) -> Option<String> {
     ))
 }
 
-/// The name `text` for an array.
+/// Parses an array name.
 pub(crate) fn array_name(text: &str) -> Result<Name, ControlError> {
     check_array_name(text)?;
     text.parse().map_err(|e| ControlError::usage(format!("array name: {e}")))
 }
 
-/// A fresh random identifier.
+/// Returns a new random identifier.
 pub(crate) fn fresh_uuid() -> Result<Uuid, ControlError> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|e| {

@@ -1,6 +1,6 @@
-//! Decisions: what follows from what is known. Values in, values out; nothing here waits for a drive, and nothing knows
-//! [`Manager`](crate::Manager) or [`Control`](crate::Control). `report`, `returns`, `search` and `sick` also
-//! remember what they saw, and `returns` reads the clock.
+//! Pure decisions. The functions do not wait for drives, and do not depend on [`Manager`](crate::Manager) or
+//! [`Control`](crate::Control). `report`, `returns`, `search` and `sick` also keep observations, and `returns` reads
+//! the clock.
 
 pub(crate) mod advice;
 pub(crate) mod candidates;

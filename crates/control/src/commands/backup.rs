@@ -1,4 +1,5 @@
-//! The configuration as one document, and back. Restoring adds what is missing and changes settings; it never deletes.
+//! Backup and restore of the configuration as one document. A restore adds missing objects and changes settings; it
+//! never deletes.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -30,24 +31,24 @@ use crate::upkeep::check_readd::key_at;
 use crate::upkeep::member_config::remembered_by;
 use crate::upkeep::settings::put_settings;
 
-/// What a restore did, or would.
+/// The effects of a restore, or the planned effects.
 #[derive(Default)]
 struct Restored {
     plan: Vec<String>,
     warnings: Vec<String>,
-    /// Of one that changes nothing: what would be in force by now.
+    /// In a dry run, the configuration after the steps so far.
     foreseen: Option<Foreseen>,
 }
 
-/// What would be in force after the steps so far.
+/// The configuration after the steps so far.
 struct Foreseen {
     config: Config,
-    /// Arrays that would run by then.
+    /// Arrays that would be running.
     started: Vec<String>,
 }
 
 impl Restored {
-    /// Notes how `step` went. One that changed nothing is no part of the plan.
+    /// Records the result of `step`. A step that changes nothing is not a part of the plan.
     fn note(&mut self, step: String, outcome: Result<bool, ControlError>) {
         match outcome {
             Ok(true) => self.plan.push(step),
@@ -58,11 +59,11 @@ impl Restored {
 }
 
 impl Control {
-    /// Puts a document of [`Manager::config_document`] in force as far as that goes: arrays that it names and that do
-    /// not run are imported, exports, spares, hooks and settings are made as it says. Nothing is ever deleted.
+    /// Applies a document of [`Manager::config_document`] as far as possible: imports its stopped arrays, and creates
+    /// its exports, spares, hooks and settings. Nothing is deleted.
     ///
     /// # Errors
-    /// When the document cannot be understood. What cannot be restored is a warning.
+    /// If the document is invalid. Objects that cannot be restored cause warnings.
     pub fn restore_config(
         &self,
         request: &RestoreConfigRequest,
@@ -74,12 +75,12 @@ impl Control {
             let config = self.with(|m| m.records.config.clone())?;
             restored.foreseen = Some(Foreseen { config, started: Vec::new() });
         }
-        // Before what is made of them.
+        // Remote drives precede the objects that use them.
         for record in &wanted.remotes {
             restore_remote(self, record, &mut restored);
         }
-        // Before exports, so that no host is accepted by its name alone that had to prove its identity; and before
-        // arrays, whose members record such hosts as well.
+        // Hosts precede exports, so that no host that had to authenticate is accepted by its name alone. Hosts also
+        // precede arrays, whose members record such hosts too.
         for record in &wanted.hosts {
             restore_host(self, record, &mut restored);
         }
@@ -96,7 +97,7 @@ impl Control {
             restore_spare(self, record, &mut restored);
         }
         for spec in &wanted.hooks {
-            // One whose secrets are covered in the document is known all the same.
+            // A hook with masked secrets in the document equals the hook with its secrets.
             let same = |h: &HookSpec| h == spec || h.masked().is_ok_and(|masked| masked == *spec);
             let known = self.with(|m| m.records.hooks.iter().any(same))?;
             if known {
@@ -135,8 +136,8 @@ impl Control {
     }
 }
 
-/// Records a host that is not known. Its secret may be covered in the document: then it cannot connect until it is
-/// given one.
+/// Records an unknown host. If its secret is masked in the document, the host cannot connect until it gets a new
+/// secret.
 fn restore_host(control: &Control, record: &HostRecord, restored: &mut Restored) {
     let is_known = |m: &mut Manager| Ok(m.records.hosts.iter().any(|h| h.nqn == record.nqn));
     if control.run(is_known).unwrap_or(false) {
@@ -168,7 +169,7 @@ fn restore_referral(control: &Control, address: &str, restored: &mut Restored) {
     restored.note(format!("refer hosts to {address}"), outcome);
 }
 
-/// Records a drive of another machine that is not known, and connects it. One that is away is tried again.
+/// Records an unknown remote drive and connects it. Upkeep retries a failed connection.
 fn restore_remote(control: &Control, record: &RemoteRecord, restored: &mut Restored) {
     let step = format!("connect {}", record.address);
     let record = &match in_usual_form(record) {
@@ -238,7 +239,7 @@ fn restore_array(control: &Control, record: &ArrayRecord, dry_run: bool, restore
     restored.note(format!("settings of array {name}"), outcome);
 }
 
-/// What is in force once an array has been imported: its members may remember settings.
+/// Returns the configuration after the import of an array, whose members may record settings.
 fn foresee_import(
     control: &Control,
     record: &ArrayRecord,
@@ -283,7 +284,7 @@ fn restore_spare(control: &Control, record: &SpareRecord, restored: &mut Restore
         overwrite: false,
     };
     if restored.foreseen.as_ref().is_some_and(|f| f.started.contains(&record.array)) {
-        // The array is not there yet; whether the spare fits it is checked when it is.
+        // The array does not exist yet. A later check decides whether the spare fits.
         request.array.clear();
     }
     let added = control.add_spare(&request).map(|change| change.result != "unchanged");
@@ -296,7 +297,7 @@ fn restore_spare(control: &Control, record: &SpareRecord, restored: &mut Restore
     restored.note(format!("keep {} as a spare", record.path), outcome);
 }
 
-/// A backup. The mark tells it from `state.json`, which has the same fields and the secrets.
+/// A backup. The mark distinguishes it from `state.json`, which has the same fields and the secrets.
 #[derive(Serialize)]
 struct Backup<'a> {
     backup: bool,
@@ -304,7 +305,7 @@ struct Backup<'a> {
     config: &'a Config,
 }
 
-/// The configuration in a backup. One of an earlier version has no mark.
+/// Parses the configuration in a backup. Backups of an earlier version have no mark.
 pub(crate) fn parse(json: &str) -> Result<Config, ControlError> {
     let unmarked = |mut document: Value| {
         document.as_object_mut().map(|fields| fields.remove("backup"));
@@ -325,11 +326,11 @@ pub(crate) fn parse(json: &str) -> Result<Config, ControlError> {
 }
 
 impl Manager {
-    /// The configuration in force, with the secrets of hooks, hosts and drives covered: they have to be added by hand
-    /// again.
+    /// Returns the configuration with masked secrets of hooks, hosts and drives. The operator must add these secrets
+    /// again after a restore.
     ///
     /// # Errors
-    /// When it cannot be encoded.
+    /// If the configuration cannot be encoded.
     pub fn config_document(&self) -> Result<ConfigDocument, ControlError> {
         let mut config = self.records.config.clone();
         for hook in &mut config.hooks {

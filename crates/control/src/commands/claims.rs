@@ -1,4 +1,4 @@
-//! Drives that are taken: by members, by copies that wait, as spares.
+//! Drives in use: members, waiting copies, and spares.
 
 use strake_engine::Drive;
 use strake_wording::say;
@@ -7,12 +7,12 @@ use crate::error::ControlError;
 use crate::manager::Manager;
 use crate::remedy::{job, remove_spare};
 
-/// Refuses drives that belong to a running array, or are spares.
+/// Refuses drives of running arrays, and spares.
 pub(crate) fn refuse_members(manager: &Manager, drives: &[Drive]) -> Result<(), ControlError> {
     refuse_members_but(manager, drives, None)
 }
 
-/// The same, except that a drive may have been promised the place `own`: the array's identity and the slot.
+/// Refuses drives like [`refuse_members`], except a drive that is reserved for `own`: an array and a slot.
 pub(crate) fn refuse_members_but(
     manager: &Manager,
     drives: &[Drive],

@@ -1,4 +1,4 @@
-//! Taking Strake's labels off a drive.
+//! Removal of Strake's labels from a drive.
 
 use strake_api::v1::{CleanDriveRequest, DriveChange, ImportArraysRequest};
 use strake_engine::{Drive, OnDrive, Superblock};
@@ -12,15 +12,15 @@ use crate::manager::Manager;
 use crate::upkeep::lights::slot_at;
 
 impl Control {
-    /// Removes Strake's labels and partition table from a drive that no running array uses, so that it counts as
-    /// free. A drive that holds nothing of Strake is "unchanged".
+    /// Removes Strake's labels and partition table from a drive that no running array uses, so that the drive counts as
+    /// free. For a drive without content of Strake, the result is "unchanged".
     ///
     /// # Errors
-    /// When the drive is in use or cannot be opened, holds something of another program, or its label is one that an
-    /// array may need and that loss was not accepted.
+    /// If the drive is in use, cannot be opened, or has foreign content. Also if an array may need its label and the
+    /// request does not accept the loss.
     pub fn clean_drive(&self, request: &CleanDriveRequest) -> Result<DriveChange, ControlError> {
         let (result, plan) = try_clean(self, request)?;
-        // The drive is closed again by now, and looked at as any other.
+        // The drive is closed now, so this is an ordinary query.
         let drive = Some(self.drive(&request.path)?);
         Ok(DriveChange { result: result.to_owned(), drive, plan, warnings: Vec::new() })
     }
@@ -41,7 +41,7 @@ fn try_clean(
     if !plan.is_empty() {
         wipe(&drive)?;
     }
-    // Also of a drive without labels: it may have failed and been wiped by something else.
+    // The LED is also switched off for a drive without labels, which may have failed and then been erased otherwise.
     let machine = control.with(|m| m.drives.machine().clone())?;
     if let Some(light) = slot_at(&machine, &drive.path).and_then(|slot| slot.light) {
         control.with(|m| m.lights.clear(&light))?;
@@ -53,10 +53,10 @@ fn try_clean(
     Ok(("changed", plan))
 }
 
-/// What would be removed from a drive that holds `found`; nothing when there is nothing of ours.
+/// Returns the removals on a drive with the content `found`; none without content of Strake.
 ///
 /// # Errors
-/// When that may not be.
+/// If the removal is not allowed.
 fn plan_clean(
     manager: &Manager,
     drive: &Drive,
@@ -94,7 +94,7 @@ fn plan_clean(
     Ok(plan)
 }
 
-/// What would be lost with a label; nothing when its array has given the drive up.
+/// Returns the loss if the label is removed; none if its array no longer needs the drive.
 fn loss_with(manager: &Manager, label: &Superblock) -> Option<Text> {
     if label.destroyed {
         return None;
@@ -109,7 +109,7 @@ fn loss_with(manager: &Manager, label: &Superblock) -> Option<Text> {
         let start = ImportArraysRequest { drives, ..import(name) };
         return Some(say(what).run(start).say(" starts it)"));
     };
-    // An array that has put another drive in its place no longer waits for this one.
+    // If the slot has another drive, the array no longer waits for this drive.
     let status = manager.running[at].array.status();
     let waits = status.members.get(label.slot.at()).is_some_and(|m| m.uuid == label.member);
     waits.then(|| {

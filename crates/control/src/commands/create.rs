@@ -1,4 +1,4 @@
-//! Creating arrays.
+//! Creation of arrays.
 
 use strake_api::v1::{ArrayChange, CleanDriveRequest, CreateArrayRequest};
 use strake_dev_uring::control_wait;
@@ -24,18 +24,19 @@ use crate::record::store::{ArrayRecord, ScrubRecord, Settings};
 use crate::state::offline::geometry_message;
 use crate::state::running::Running;
 
-/// Strip size when none is asked for.
+/// Default strip size.
 const STRIP_BYTES_DEFAULT: u32 = 128 << 10;
 
-/// Most drives of one request: more than any array takes, so that the level's own limit is what is reported.
+/// Maximum number of drives in a request. It exceeds the limits of all levels, so that errors name the limit of the
+/// level.
 const DRIVES_MAX: usize = 256;
 
 impl Control {
-    /// Creates an array. The same request again is "unchanged".
+    /// Creates an array. For a repeated request, the result is "unchanged".
     ///
     /// # Errors
-    /// Anything wrong with the request or a drive; nothing has been written then, unless a drive failed midway, and
-    /// then the error says what was left on which drive.
+    /// If the request or a drive is invalid; then nothing was written. If a drive fails during the creation, the error
+    /// names the drives that keep labels.
     pub fn create_array(&self, request: &CreateArrayRequest) -> Result<ArrayChange, ControlError> {
         let (spec, level) = parse_create(request)?;
         let (existing, mut reserved) = self.reserve(|m| {
@@ -100,7 +101,7 @@ fn create_now(
         copies: Vec::new(),
         silent: Vec::new(),
     };
-    // What could not be recorded is not begun.
+    // The creation does not start if it could not be recorded.
     control.run(|m| m.records.check_recordable(&record))?;
     control.with(|m| m.past.note_first_activation(&drives, &ids))?;
     let made = create(plan, drives.clone(), &ids, overwrite, &mut control_wait());
@@ -110,7 +111,7 @@ fn create_now(
     started.map_err(|error| left_behind(error, &drives, &ids.array.to_string()))
 }
 
-/// After a failed creation: takes the labels back where that goes, and says where it does not.
+/// Removes the labels after a failed creation, and reports the drives on which this failed.
 fn left_behind(error: ControlError, drives: &[Drive], array: &str) -> ControlError {
     let labelled: Vec<&str> = drives
         .iter()
@@ -130,7 +131,7 @@ fn left_behind(error: ControlError, drives: &[Drive], array: &str) -> ControlErr
     ControlError::new(kind, text).unless(Amendment::Overwrite, ", or: ")
 }
 
-/// Starts an array that has just been labelled, and records it.
+/// Starts a newly labelled array, and records it.
 fn adopt_new(
     manager: &mut Manager,
     assembled: Assembled,
@@ -151,7 +152,7 @@ fn adopt_new(
     Ok(manager.view(manager.running.len() - 1))
 }
 
-/// The array of that name, when there is one: the same is "unchanged", another is an error.
+/// Returns the array with the requested name, if any. An equal array is "unchanged"; a different array is an error.
 fn existing_array(
     manager: &mut Manager,
     spec: &CreateSpec,
@@ -231,7 +232,7 @@ fn parse_create(request: &CreateArrayRequest) -> Result<(CreateSpec, LevelReques
     Ok((spec, level))
 }
 
-/// The mode of consistency that `word` names; nothing stands for the usual one.
+/// Returns the consistency mode with the name `word`. An empty word means the default mode.
 pub(crate) fn consistency_of(word: &str) -> Result<Consistency, ControlError> {
     if word.is_empty() {
         return Ok(Consistency::default());
@@ -259,7 +260,7 @@ fn describe(plan: &CreatePlan, drives: &[Drive]) -> Vec<String> {
     steps
 }
 
-/// The array a dry run would have made.
+/// Returns the array that a real run would create.
 fn planned(plan: &CreatePlan, drives: &[Drive]) -> strake_api::v1::Array {
     let geometry = &plan.geometry;
     let member = |(at, drive): (usize, &Drive)| strake_api::v1::Member {

@@ -1,4 +1,4 @@
-//! Discovery: the subsystems of other hosts, as NVMe/TCP discovery services list them.
+//! Discovery of the subsystems that remote NVMe/TCP discovery controllers list.
 
 use strake_api::v1::{DiscoverDrivesRequest, DiscoverDrivesResponse, Offer};
 use strake_dev_fabrics::discovery::{self, Channel, Entry, EntryError, Kind, Transport};
@@ -11,17 +11,17 @@ use crate::error::ControlError;
 use crate::manager::Manager;
 use crate::remote::record::{check_secrets, keys_of, refusal, tls_key_of, to_choose};
 
-/// What a discovery service was asked with.
+/// The parameters of a connection to a discovery controller.
 #[derive(Clone, Copy)]
 struct With {
     tls_key: bool,
 }
 
 impl Control {
-    /// Asks a discovery service what it offers to this host. Takes as long as the service does.
+    /// Queries the discovery log page of a discovery controller. The duration depends on the controller.
     ///
     /// # Errors
-    /// When the address is none, or the service cannot be reached, refuses or breaks the protocol.
+    /// If the address is invalid, or the controller cannot be reached, refuses the connection or violates the protocol.
     pub fn discover_drives(
         &self,
         request: &DiscoverDrivesRequest,
@@ -88,14 +88,15 @@ fn offer_of(manager: &Manager, entry: Result<Entry, EntryError>, with: With) -> 
     }
 }
 
-/// What a command is given to reach it; `None` when there is no such thing.
+/// Returns the address for commands; `None` if there is none.
 fn address_of(entry: &Entry) -> Option<String> {
     if entry.transport != Transport::Tcp {
         return None;
     }
     let (machine, nqn) = (entry.address.clone(), entry.nqn.clone());
     let port = entry.service.parse().ok().filter(|&port| port != 0)?;
-    // Brackets are those of an IPv6 address. Text from another machine must mean the same when an operator types it.
+    // Brackets belong to IPv6 addresses. Text from a remote host must have the same meaning when an operator types it
+    // in a shell.
     let text = match entry.kind {
         Kind::Subsystem => {
             let address = Address { machine, port, nqn, nsid: 1 };

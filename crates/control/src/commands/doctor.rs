@@ -1,4 +1,4 @@
-//! Everything that is wrong or could go wrong, also with the machine, each with what to do.
+//! Checks for faults and risks of arrays, drives, exports and the host, with remedies.
 
 use strake_api::v1::{
     AddHostRequest, Array, DoctorCheck, DoctorReport, Drive, Hook, ListEventsRequest, Problem,
@@ -17,16 +17,16 @@ use crate::remedy::{job, split};
 
 mod machine;
 
-/// Percent of its rated endurance from which a drive should be replaced soon.
+/// Percentage of the rated endurance from which a drive should be replaced soon.
 const WEAR_WARNING: u32 = 90;
 
-/// Percent of its rated endurance that no drive is promised to outlast.
+/// Percentage of the rated endurance at which the rating ends.
 const WEAR_FAILED: u32 = 100;
 
-/// Degrees Celsius from which drives slow down or fail early: the usual limit of operation is 70.
+/// Temperature in degrees Celsius from which drives slow down or fail early. The usual operating limit is 70.
 const TEMPERATURE_WARNING: i32 = 70;
 
-/// How a check went.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Finding {
     Ok,
@@ -44,7 +44,7 @@ impl Finding {
     }
 }
 
-/// One thing that was looked at. `next` is what to do, empty when nothing.
+/// Builds a check. `next` is the remedy, empty without one.
 pub(crate) fn check(
     name: impl Into<String>,
     finding: Finding,
@@ -56,13 +56,13 @@ pub(crate) fn check(
     (finding, DoctorCheck { name, state, what, next_action, remedy })
 }
 
-/// What is wrong, as a check.
+/// Converts a problem into a check.
 fn of_problem(name: String, finding: Finding, problem: Problem) -> (Finding, DoctorCheck) {
     let Problem { what, next_action: words, remedy: parts, .. } = problem;
     check(name, finding, what, Text { words, parts })
 }
 
-/// A check that found nothing wrong.
+/// Builds a check without a problem.
 pub(crate) fn fine(name: impl Into<String>, what: impl Into<String>) -> (Finding, DoctorCheck) {
     check(name, Finding::Ok, what, "")
 }
@@ -70,13 +70,13 @@ pub(crate) fn fine(name: impl Into<String>, what: impl Into<String>) -> (Finding
 type Checks = Vec<(Finding, DoctorCheck)>;
 
 impl Control {
-    /// Looks at everything.
+    /// Runs all checks.
     ///
     /// # Errors
-    /// When an earlier command panicked.
+    /// If an earlier command panicked.
     pub fn doctor(&self) -> Result<DoctorReport, ControlError> {
         let mut checks = self.with(all_checks)?;
-        // Asks the drives, so not under the lock.
+        // This queries the drives, so the lock is not held.
         let drives = self.list_drives()?;
         checks.extend(drives.iter().flat_map(of_drive));
         let arrays = self.with(|m| m.arrays())?;
@@ -84,7 +84,7 @@ impl Control {
         let host = self.with(|m| m.drives.machine().clone())?;
         checks.extend(machine::checks(&host));
         let worst = checks.iter().map(|(finding, _)| *finding).max().unwrap_or(Finding::Ok);
-        // What is wrong comes first, and among equals what concerns data.
+        // Problems come first. Among equal results, checks about data come first.
         checks.sort_by_key(|(finding, _)| std::cmp::Reverse(*finding));
         let health = match worst {
             Finding::Ok => "ok",
@@ -140,7 +140,7 @@ fn of_spares(manager: &Manager) -> Checks {
         .collect()
 }
 
-/// Whether a spare would help when a member of `array` fails.
+/// Checks that a spare is available for a failure of a member of `array`.
 fn of_spares_for(manager: &Manager, array: &Array) -> Option<(Finding, DoctorCheck)> {
     let running = manager.running_of(&array.uuid)?;
     let status = running.array.status();
@@ -201,7 +201,7 @@ fn of_daemon(manager: &Manager) -> Checks {
     checks
 }
 
-/// Whether only the daemon's user can read the recorded secrets and change the state directory.
+/// Checks that only the user of the daemon can read the recorded secrets and change the state directory.
 fn of_access(manager: &Manager) -> (Finding, DoctorCheck) {
     let name = "daemon state access";
     let store = &manager.records.store;
@@ -329,7 +329,7 @@ fn of_drive(drive: &Drive) -> Checks {
     checks
 }
 
-/// Members of one array that are parts of one drive, or behind one slot: they fail together.
+/// Finds members of one array that are on one drive, or in one slot, because they fail together.
 fn of_neighbours(array: &Array, drives: &[Drive]) -> Option<(Finding, DoctorCheck)> {
     let mine: Vec<&Drive> = drives.iter().filter(|d| d.array == array.name).collect();
     let together = mine.iter().enumerate().find_map(|(at, drive)| {

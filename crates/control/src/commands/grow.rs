@@ -1,9 +1,9 @@
-//! Growing: an array uses all the room that its members have now.
+//! Growing: an array uses all additional space of its members.
 //!
-//! While it serves, what it does not use of its members yet is made zeroes. Then it is stopped, as by a restart of the
-//! daemon: hosts of NVMe/TCP keep their connections and wait. Its labels get the new size (`strake-engine` says why
-//! that may be cut short anywhere), and it is started from its drives, which is the only way in which a size comes into
-//! use. Whatever goes wrong after the stop, the array is started again, with the size that its labels say.
+//! While the array serves, the new area of its members is zeroed. Then the array is stopped, as by a restart of the
+//! daemon: NVMe/TCP hosts keep their connections and wait. Its labels get the new size (`strake-engine` explains why an
+//! interruption is safe), and the array is started from its drives, because a new size takes effect only at a start.
+//! After any failure, the array is started again with the size in its labels.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -42,25 +42,25 @@ use crate::upkeep::replacement::settle_replacements;
 use crate::upkeep::scrubs::keep_scrub;
 use crate::upkeep::starting::{assemble_recorded, start_one};
 
-/// What is going to happen.
+/// The plan of a growth.
 pub(crate) struct Intended {
     pub(crate) uuid: String,
     pub(crate) name: String,
     pub(crate) plan: GrowPlan,
-    /// The drives by slot, all of them here.
+    /// The drives by slot, all of which are present.
     pub(crate) drives: Vec<Drive>,
-    /// What tells their media from others.
+    /// The identities of the media of the drives.
     identities: Vec<String>,
-    /// Bytes that each had when it became a member.
+    /// Bytes of each drive when it became a member.
     sizes: Vec<u64>,
-    /// Where labels are written on each while the array runs.
+    /// Ranges on each drive to which labels are written while the array runs.
     tails: Vec<Vec<(u64, u64)>>,
-    /// What the operator should know beforehand.
+    /// Warnings for the operator.
     pub(crate) warnings: Vec<String>,
     pub(crate) view: Array,
 }
 
-/// What an array that was stopped is started from.
+/// The state from which a stopped array is started.
 struct Stopped {
     record: ArrayRecord,
     identities: BTreeSet<String>,
@@ -68,11 +68,11 @@ struct Stopped {
 }
 
 impl Control {
-    /// Lets an array use all the room that its members have now. When it does already, it is "unchanged".
+    /// Grows an array to use all space of its members. If it already uses all space, the result is "unchanged".
     ///
     /// # Errors
-    /// When a member is not in sync, something else is being done to the array, clients would be disconnected and that
-    /// was not accepted, or a drive fails. The array keeps its size then.
+    /// If a member is not in sync, another operation on the array is in progress, clients would be disconnected without
+    /// acceptance, or a drive fails. The array then keeps its size.
     pub fn grow_array(&self, request: &GrowArrayRequest) -> Result<ArrayChange, ControlError> {
         let (mut intended, mut reserved) =
             self.reserve(|m| plan_growth(m, request, Change::Grow))?;
@@ -112,7 +112,7 @@ impl Control {
     }
 }
 
-/// Makes what the array does not use yet zeroes on every member, but for where its labels are written.
+/// Zeroes the new area on every member, except the ranges of labels.
 fn make_room(control: &Control, intended: &Intended) -> Result<(), ControlError> {
     let areas = intended.tails.iter().map(|tails| intended.plan.new_area_without(tails));
     let areas: Vec<Vec<(u64, u64)>> = areas.collect();
@@ -120,7 +120,7 @@ fn make_room(control: &Control, intended: &Intended) -> Result<(), ControlError>
     make_room_in(control, intended, &areas, &Arc::new(Growth::of(total)))
 }
 
-/// The same for `areas` of each member; `growth` is shown, and cancels it.
+/// Zeroes `areas` of each member. `growth` shows the progress, and can cancel the operation.
 pub(crate) fn make_room_in(
     control: &Control,
     intended: &Intended,
@@ -132,8 +132,8 @@ pub(crate) fn make_room_in(
         m.running[at].growth = Some(Arc::clone(growth));
         Ok(())
     })?;
-    // What each thread has done is sent: one that left requests to a drive that hangs cannot exit, and joining it
-    // would wait for that drive.
+    // Each thread sends its result. A thread with requests to an unresponsive drive cannot exit, so a join would wait
+    // for this drive.
     let (send, made) = mpsc::channel();
     thread::scope(|scope| {
         for (drive, areas) in intended.drives.iter().zip(areas) {
@@ -146,7 +146,7 @@ pub(crate) fn make_room_in(
         }
     });
     drop(send);
-    // All results: the first may be that of a thread that was only cancelled.
+    // All results are collected, because the first result may be from a cancelled thread.
     let made: Vec<Result<(), ControlError>> = made.iter().collect();
     let made: Result<(), ControlError> = made.into_iter().collect();
     control.with(|m| {
@@ -162,7 +162,7 @@ pub(crate) fn make_room_in(
     Ok(())
 }
 
-/// Makes `areas` of a member zeroes, stably, unless the growth is cancelled meanwhile.
+/// Zeroes `areas` of a member, stably, unless the growth is cancelled meanwhile.
 fn make_zeroes(
     control: &Control,
     intended: &Intended,
@@ -183,14 +183,14 @@ fn make_zeroes(
         Ok(())
     });
     if made.is_err() {
-        // The others need not go on.
+        // The other threads need not continue.
         growth.cancel();
     }
     made?;
     Ok(MemberIo::open(drive, &mut control_wait())?.settle()?)
 }
 
-/// Stops the array, gives its labels the new size, and starts it. Returns what is worth a warning.
+/// Stops the array, gives its labels the new size, and starts it. Returns warnings.
 pub(crate) fn switch(
     control: &Control,
     intended: &mut Intended,
@@ -209,7 +209,7 @@ pub(crate) fn switch(
     control.with(|m| m.exports.disconnect_clients(uuid, &m.records))?;
     let Running { array, drives, replacement, .. } = running;
     let in_order = array.stop().map_err(ControlError::from);
-    // Nothing may hold what is to be opened again.
+    // All handles are dropped, because the drives are opened again.
     drop((drives, replacement, std::mem::take(&mut intended.drives)));
     control.with(|m| {
         if calm && in_order.is_ok() {
@@ -221,14 +221,14 @@ pub(crate) fn switch(
     let trouble = relabelled.err();
     let why = trouble.as_ref().map(|e| format!("{}; ", e.what)).unwrap_or_default();
     let started = start_grown(control, &record, reserved);
-    // What holds for the array that was just stopped need not hold for one that the operator starts later: with a loss
-    // accepted, or after use on another host.
+    // Instances of the stopped array must not apply to an array that the operator starts later, with an accepted loss
+    // or after use on another host.
     control.with(|m| m.exports.forget_instances(uuid, &m.records))?;
     let mut warnings = started.map_err(|error| {
         let what = format!("array {} is stopped: {why}{}", intended.name, error.what);
         ControlError::new(error.kind, what)
     })?;
-    // A label that one drive did not take is followed all the same when another one has it.
+    // A label that one drive did not store is effective if another drive has it.
     let label = control.run(|m| Ok(m.running[m.find_running(uuid)?].array.newest_label()))?;
     match trouble {
         Some(error) if !intended.plan.is_done(&label) => {
@@ -265,8 +265,8 @@ fn relabel(
     Ok(grow(assembled, &intended.plan, &intended.tails, &mut control_wait())?)
 }
 
-/// Starts an array that was stopped in order by us just now: also without a member whose drive has failed since, as
-/// it would have gone on without it. Returns what is worth a warning.
+/// Starts an array that this daemon has just stopped cleanly, also without a member whose drive has failed since.
+/// Returns warnings.
 fn start_grown(
     control: &Control,
     record: &ArrayRecord,
@@ -291,7 +291,7 @@ fn identity(drive: &Drive) -> String {
     drive.device.identity()
 }
 
-/// The member with the least room, for a person.
+/// Describes the member with the least space for the operator.
 fn limit_of(intended: &Intended) -> String {
     let slot = intended.plan.limit();
     let drive = &intended.drives[slot.at()];
@@ -316,8 +316,8 @@ fn describe(intended: &Intended, limit: &str) -> Vec<String> {
     steps
 }
 
-/// Refuses drives with foreign signatures, or with labels that were overwritten: the array could not be started from
-/// them once it is stopped.
+/// Refuses drives with foreign signatures or overwritten labels, because the array could not be started from them after
+/// its stop.
 pub(crate) fn check_ends(intended: &Intended) -> Result<(), ControlError> {
     for drive in &intended.drives {
         let (path, name) = (&drive.path, &intended.name);
@@ -344,14 +344,14 @@ pub(crate) fn check_ends(intended: &Intended) -> Result<(), ControlError> {
     Ok(())
 }
 
-/// What growing an array comes to, when it is allowed, and what to reserve for it.
+/// Returns the plan of a growth, if it is allowed, and the keys to reserve.
 pub(crate) fn plan_growth(
     manager: &mut Manager,
     request: &GrowArrayRequest,
     change: Change,
 ) -> Planned<Intended> {
     manager.check_open()?;
-    // One that has just taken a member's place is its drive.
+    // A replacement that has just been swapped in is the drive of the member.
     settle_replacements(manager)?;
     let at = manager.find_running(&request.name)?;
     let uuid = manager.running[at].uuid();
@@ -386,7 +386,7 @@ pub(crate) fn plan_growth(
     Ok((intended, keys))
 }
 
-/// Spares that fit the array and will not when it has the size of `plan`, for a person.
+/// Describes the spares that fit the array now, but not after `plan`.
 fn spares_left_behind(manager: &Manager, running: &Running, plan: &GrowPlan) -> Vec<String> {
     let status = running.array.status();
     let (_, least) = plan.least_drive_bytes();
@@ -403,7 +403,7 @@ fn spares_left_behind(manager: &Manager, running: &Running, plan: &GrowPlan) -> 
     drives.map(tell).collect()
 }
 
-/// Refuses an array that is not whole, or to which something is being done.
+/// Refuses an array with absent members, or with an operation in progress.
 fn check_rest(manager: &Manager, uuid: &str) -> Result<(), ControlError> {
     manager.check_open()?;
     let running = &manager.running[manager.find_running(uuid)?];
@@ -452,7 +452,7 @@ fn check_rest(manager: &Manager, uuid: &str) -> Result<(), ControlError> {
     }
 }
 
-/// Refuses when clients would be disconnected that cannot be made to wait.
+/// Refuses if clients would be disconnected that cannot be paused.
 fn check_clients(manager: &Manager, uuid: &str, force: bool) -> Result<(), ControlError> {
     for (record, server) in
         manager.exports.of_array(uuid, &manager.records).filter(|(record, _)| record.nvme.is_none())
@@ -470,7 +470,7 @@ fn check_clients(manager: &Manager, uuid: &str, force: bool) -> Result<(), Contr
     Ok(())
 }
 
-/// Takes an array out of sight that is about to be stopped, if nothing has changed since it was looked at.
+/// Removes an array that is about to be stopped from the running arrays, if nothing has changed since its check.
 fn stop_to_grow(
     manager: &mut Manager,
     intended: &Intended,
@@ -501,7 +501,7 @@ fn stop_to_grow(
     Ok(Stopped { record, identities, running })
 }
 
-/// Closes files and devices of this machine among these, so that the next open sees them as they are now.
+/// Closes local files and devices among `identities`, so that the next open sees their present state.
 fn reopen(manager: &mut Manager, identities: &BTreeSet<String>) {
     let opened_again = |kind: DriveKind| match kind {
         DriveKind::Block | DriveKind::File => true,

@@ -1,4 +1,4 @@
-//! What drives report about their own state.
+//! Health reports of drives.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,10 +18,11 @@ use crate::upkeep::sick::health_source;
 use crate::view::health::message_of;
 
 impl Control {
-    /// What an NVMe drive reports about its own state. Asks the drive, under the kernel's driver or ours.
+    /// Returns the health report of an NVMe drive. Queries the drive through the driver of the kernel or of this
+    /// process.
     ///
     /// # Errors
-    /// When there is no such drive, it is not NVMe, it is taken and not open, or it does not answer.
+    /// If there is no such drive, it is not an NVMe drive, it is taken but not open, or it does not answer.
     pub fn drive_health(
         &self,
         request: &GetDriveHealthRequest,
@@ -57,8 +58,8 @@ impl Control {
     }
 }
 
-/// Asks the drive at `path`. One that does not answer log pages may still serve reads and writes: it counts as silent
-/// for other log pages only.
+/// Queries the drive at `path`. A drive that does not answer log pages may still serve I/O, so it counts as
+/// unresponsive only for log pages.
 fn ask(
     path: &str,
     limit: Duration,
@@ -67,7 +68,7 @@ fn ask(
     bounded::ask(&format!("health of {path}"), limit, move || report_of(&*source))
 }
 
-/// Why there is nothing to ask, and what to do instead.
+/// Returns the reason why the drive has no health report, and an alternative.
 fn no_source(path: &str) -> Text {
     if pci_address(path).is_some() {
         let release = ReleaseDrivesRequest { drives: vec![path.to_owned()], dry_run: false };
@@ -93,7 +94,7 @@ mod tests {
     use std::time::Duration;
     use strake_nvme_wire::health::LogPages;
 
-    /// A drive that answers when the other end of the channel is dropped.
+    /// A drive that answers after the drop of the other end of the channel.
     struct Hanging(Mutex<Receiver<()>>);
 
     impl HealthSource for Hanging {
@@ -107,7 +108,7 @@ mod tests {
         }
     }
 
-    /// Labels and records of a drive were no longer written, because it did not answer a log page.
+    /// The history of the bug: labels and records were no longer written to a drive that did not answer a log page.
     #[test]
     fn a_drive_that_does_not_answer_log_pages_is_not_silent() {
         let (go, gate) = channel::<()>();

@@ -1,4 +1,4 @@
-//! Adding, removing and testing hooks.
+//! Commands that add, remove and test hooks.
 
 use strake_alerts::{Added, AlertErrorKind, HookSpec};
 use strake_api::v1::{
@@ -13,13 +13,13 @@ use crate::events::{EventKind, Note};
 use crate::manager::Manager;
 
 impl Control {
-    /// Adds a hook, which reports events from now on. The same again is "unchanged".
+    /// Adds a hook, which reports events from now on. For an existing equal hook, the result is "unchanged".
     ///
     /// # Errors
-    /// When the hook makes no sense, its name is taken, there are too many, or it cannot be recorded.
+    /// If the hook is invalid, its name is in use, there are too many hooks, or it cannot be recorded.
     pub fn add_hook(&self, request: &AddHookRequest) -> Result<HookChange, ControlError> {
         let spec = HookSpec::from(request.clone());
-        // Looks at the program of an exec hook, which may lie on something slow: not under the lock.
+        // The check reads the program of an exec hook, possibly from a slow file system, so the lock is not held.
         spec.check()?;
         self.run(|m| add_hook(m, spec))
     }
@@ -27,16 +27,15 @@ impl Control {
     /// Removes a hook.
     ///
     /// # Errors
-    /// When there is no such hook, or that cannot be recorded.
+    /// If there is no such hook, or the removal cannot be recorded.
     pub fn remove_hook(&self, request: &RemoveHookRequest) -> Result<HookChange, ControlError> {
         self.run(|m| remove_hook(m, &request.name))
     }
 
-    /// Delivers a test event now, and says how that went: "delivered" or "failed". Waits for the receiver, without
-    /// the lock.
+    /// Delivers a test event and returns the result: "delivered" or "failed". Waits for the receiver without the lock.
     ///
     /// # Errors
-    /// When there is no such hook, or the daemon is stopping.
+    /// If there is no such hook, or the daemon is stopping.
     pub fn test_hook(&self, request: &TestHookRequest) -> Result<HookChange, ControlError> {
         let alerts = self.run(|m| {
             m.check_open()?;
@@ -53,14 +52,14 @@ impl Control {
 }
 
 impl Manager {
-    /// All hooks, without their credentials.
+    /// Returns all hooks without their credentials.
     #[must_use]
     pub fn list_hooks(&self) -> ListHooksResponse {
         ListHooksResponse { hooks: self.hooks.alerts.list() }
     }
 }
 
-/// Whether a hook would be added; refuses what [`Control::add_hook`] does.
+/// Returns true if the hook would be added. Refuses the same hooks as [`Control::add_hook`].
 pub(crate) fn would_add_hook(manager: &Manager, spec: HookSpec) -> Result<bool, ControlError> {
     manager.check_open()?;
     Ok(manager.hooks.alerts.check(spec)? == Added::Created)
@@ -71,7 +70,7 @@ fn add_hook(manager: &mut Manager, spec: HookSpec) -> Result<HookChange, Control
     let mut config = manager.records.config.clone();
     config.hooks.retain(|h| h.name != spec.name);
     config.hooks.push(spec.clone());
-    // Recorded first; forgotten again when the hook is refused.
+    // The hook is recorded first. The record is dropped if the hook is refused.
     let prepared = manager.records.store.prepare(&config)?;
     let (added, hook) = manager.hooks.alerts.restore(spec)?;
     let what = format!("{}: minimum severity {}", hook.target, at_least(&hook));
@@ -81,7 +80,7 @@ fn add_hook(manager: &mut Manager, spec: HookSpec) -> Result<HookChange, Control
             match prepared.commit() {
                 Ok(config) => manager.records.config = config,
                 Err(error) => {
-                    // What may not outlast a restart must not look as if it did.
+                    // A hook that is not recorded must not stay in use.
                     drop(manager.hooks.alerts.remove(&hook.name));
                     return Err(error);
                 }
@@ -101,7 +100,7 @@ fn remove_hook(manager: &mut Manager, name: &str) -> Result<HookChange, ControlE
         return Err(ControlError::not_found(say(what).run(ListHooksRequest {})));
     };
     manager.records.change(|config| config.hooks.retain(|h| h.name != name))?;
-    // One that makes no sense to this version is recorded and not in use.
+    // A hook that this version does not support is recorded but not in use.
     let hook = manager.hooks.alerts.remove(name).or_else(|_| recorded.listed()).ok();
     manager.hooks.forget(name);
     let what = format!("hook {name} was removed");
@@ -110,7 +109,7 @@ fn remove_hook(manager: &mut Manager, name: &str) -> Result<HookChange, ControlE
     Ok(HookChange { result: "removed".into(), hook, what })
 }
 
-/// Records once that a hook began to fail.
+/// Records an event when a hook starts to fail.
 pub(crate) fn watch_hooks(manager: &mut Manager) {
     for hook in manager.hooks.failing() {
         let what = format!("hook {}: delivery to {} failed", hook.name, hook.target);

@@ -1,5 +1,5 @@
-//! Hosts that have to authenticate when they connect over NVMe/TCP. Their secrets are recorded like those of hooks: in
-//! the state directory, which only the daemon reads, and in no answer, event or log.
+//! Hosts that must authenticate over NVMe/TCP. Like the secrets of hooks, their secrets are recorded in the state
+//! directory, which only the daemon reads. No answer, event or log contains them.
 
 use strake_api::v1::{
     AddHostRequest, Host, HostChange, ListHostsRequest, ListHostsResponse, RemoveHostRequest,
@@ -31,7 +31,7 @@ fn no_such_host(name: &str) -> ControlError {
     ControlError::not_found(say(what).run(ListHostsRequest {}))
 }
 
-/// Refuses a request that says two things about one kind of keys.
+/// Refuses a request with contradictory fields about one kind of keys.
 fn check_consistent(request: &AddHostRequest) -> Result<(), ControlError> {
     let given = |text: &str| !text.trim().is_empty();
     let (secret, new_secret) = (given(&request.secret), request.new_secret);
@@ -57,7 +57,7 @@ fn check_consistent(request: &AddHostRequest) -> Result<(), ControlError> {
     Ok(())
 }
 
-/// What was made for a request; the rest is empty.
+/// Generated secrets and keys for a request; the others are empty.
 struct Made {
     secret: String,
     controller_secret: String,
@@ -81,8 +81,7 @@ impl Made {
     }
 }
 
-/// Puts the keys of a request, or those that were made for it, in place of those that a host had of the same kind, and
-/// removes what it shall no longer have.
+/// Replaces keys of a host by the given or generated keys of the same kind, and removes keys according to the request.
 fn take_keys(record: &mut HostRecord, request: &AddHostRequest, made: &Made) {
     let no_controller = request.no_secret || request.no_controller_secret;
     let covered = &mut record.covered;
@@ -111,7 +110,7 @@ fn take_keys(record: &mut HostRecord, request: &AddHostRequest, made: &Made) {
     }
 }
 
-/// What of a host is other than it was.
+/// Describes the differences between two records of a host.
 fn differences(was: &HostRecord, is: &HostRecord) -> String {
     let word = |was: (&str, bool), is: (&str, bool)| match (was, is) {
         (was, is) if was == is => None,
@@ -137,11 +136,11 @@ fn differences(was: &HostRecord, is: &HostRecord) -> String {
 }
 
 impl Manager {
-    /// Has a host prove who it is, use TLS, or both from now on. What is given replaces what it had of the same kind,
-    /// and it is asked for less than before only where that was said. The same is "unchanged".
+    /// Requires host authentication, TLS, or both from a host. Given secrets and keys replace those of the same kind.
+    /// The requirements are reduced only on explicit request. For an equal host, the result is "unchanged".
     ///
     /// # Errors
-    /// When the name or a secret makes no sense, there are too many hosts, or it cannot be recorded.
+    /// If the name or a secret is invalid, there are too many hosts, or the host cannot be recorded.
     pub fn add_host(&mut self, request: &AddHostRequest) -> Result<HostChange, ControlError> {
         self.check_open()?;
         let name = &request.nqn;
@@ -164,17 +163,17 @@ impl Manager {
         Ok(HostChange { tls_key, secret, controller_secret, ..put_host(self, record)? })
     }
 
-    /// Believes a host by its name again.
+    /// Removes the secrets of a host, which is then accepted by its name.
     ///
     /// # Errors
-    /// When there is no such host, or that cannot be recorded.
+    /// If there is no such host, or the removal cannot be recorded.
     pub fn remove_host(&mut self, request: &RemoveHostRequest) -> Result<HostChange, ControlError> {
         self.check_open()?;
         let name = &request.nqn;
         let Some(record) = self.records.hosts.iter().find(|h| h.nqn == *name).cloned() else {
             return Err(no_such_host(name));
         };
-        // Kept exports are offered later, and would then admit the host by its name.
+        // Kept exports are created later, and would then accept the host by its name.
         let kept = self.records.arrays.iter().flat_map(|array| &array.kept_exports);
         let mut users =
             self.records.exports.iter().chain(kept).filter(|export| {
@@ -197,14 +196,14 @@ impl Manager {
         Ok(change("removed", &record))
     }
 
-    /// The hosts that have to prove who they are, without their secrets.
+    /// Returns the hosts that must authenticate, without their secrets.
     #[must_use]
     pub fn list_hosts(&self) -> ListHostsResponse {
         ListHostsResponse { hosts: self.records.hosts.iter().map(message).collect() }
     }
 }
 
-/// What a host may be added with that was named with neither a secret nor a key.
+/// Returns the ways to add a host, for a request without a secret or key.
 fn needs_proof(request: &AddHostRequest) -> Text {
     let (nqn, known) = (request.nqn.clone(), request.known);
     let host = AddHostRequest { nqn, known, ..AddHostRequest::default() };
@@ -218,13 +217,13 @@ fn needs_proof(request: &AddHostRequest) -> Text {
         .run(AddHostRequest { tls_key: FILE.to_owned(), ..host })
 }
 
-/// That a host is locked, and what to do.
+/// Describes a locked host, and the remedy.
 pub(crate) fn locked_words(nqn: &str) -> String {
     let add = command(&AddHostRequest::default());
     format!("host {nqn} cannot connect until its secret or key is given: {add}")
 }
 
-/// Records a host, and has every target know it.
+/// Records a host, and updates every server.
 pub(crate) fn put_host(
     manager: &mut Manager,
     record: HostRecord,
@@ -263,7 +262,7 @@ pub(crate) fn put_host(
     Ok(change(result, &record))
 }
 
-/// Refuses to take the key for TLS from a host that needs it.
+/// Refuses the removal of a TLS key that an export of the host requires.
 fn check_secure_exports_of(
     manager: &Manager,
     record: &HostRecord,

@@ -1,4 +1,4 @@
-//! From drives to running arrays, on request. What the daemon starts by itself is in `upkeep/starting.rs`.
+//! Import of arrays by command. `upkeep/starting.rs` contains the automatic start.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -24,7 +24,7 @@ use crate::remedy::import_drives;
 use crate::upkeep::adopt::{adopt_array, assemble_one, has_to_wait};
 use crate::upkeep::member_config::{offer_kept, recall_from_members};
 
-/// How often a command that waits for that looks whether the daemon stops.
+/// Interval in which a waiting command checks for a stop of the daemon.
 const SETTLE_LOOK: Duration = Duration::from_millis(200);
 
 /// The labelled drives of one array.
@@ -37,7 +37,7 @@ impl Control {
     /// Scans drives for labels and starts the arrays found.
     ///
     /// # Errors
-    /// When a drive named cannot be opened, or nothing that was asked for could be started.
+    /// If a named drive cannot be opened, or no requested array could be started.
     pub fn import_arrays(
         &self,
         request: &ImportArraysRequest,
@@ -52,8 +52,8 @@ impl Control {
         Ok(response)
     }
 
-    /// Does what [`import_arrays`](Self::import_arrays) does, but does not report the exports that members record and
-    /// that are not offered.
+    /// Does the same as [`import_arrays`](Self::import_arrays), but does not report exports that only the members
+    /// record.
     pub(crate) fn start_found(
         &self,
         request: &ImportArraysRequest,
@@ -64,7 +64,7 @@ impl Control {
         let ((running, all, look, known), mut reserved) = self.reserve(|m| {
             m.check_open()?;
             let running = m.find(name).map(|at| m.view(at));
-            // Not while the array is being started by itself.
+            // The command waits while upkeep starts the array.
             let known: Vec<String> = m.records.known_arrays(name).map(|a| a.uuid.clone()).collect();
             let keys = known.iter().map(|uuid| array_key(uuid)).collect();
             Ok(((running, m.arrays(), places_to_look(m, request), known), keys))
@@ -90,7 +90,7 @@ impl Control {
                 && !all.is_empty()
                 && all.iter().all(runs)
             {
-                // Whatever there was to start runs already.
+                // All requested arrays are already running.
                 response.arrays = all;
                 return Ok(response);
             }
@@ -172,7 +172,7 @@ fn import_one(
     if dry_run {
         return Ok(("planned", crate::policy::verdict::planned(&record, &found.drives, policy)?));
     }
-    // What the members know of a new array is still to be read: until then nothing else may be written there.
+    // The records on the members of a new array must be read before any write to them.
     let _reserved = control.try_reserve(vec![array_key(uuid)])?;
     await_settled(control, &found.drives)?;
     let assembled = assemble_one(control, &found.drives, policy)?;
@@ -189,7 +189,7 @@ fn import_one(
     Ok(("changed", control.run(|m| m.array(uuid))?))
 }
 
-/// `refused` are the labels of the array that are not understood.
+/// `refused` are errors of labels of the array that this version does not support.
 fn nothing_found(name: &str, refused: &[ControlError]) -> ControlError {
     if !refused.is_empty() {
         let why: Vec<&str> = refused.iter().map(|error| error.what.as_str()).collect();
@@ -200,14 +200,15 @@ fn nothing_found(name: &str, refused: &[ControlError]) -> ControlError {
     ControlError::not_found(say(what).run(import_drives(name)))
 }
 
-/// Looks at what may or may not be there, and not at all while another command uses it. `None` when it has no label
-/// that counts.
+/// Reads the label of a drive that may be absent. Does not wait while another command uses the drive. Returns `None`
+/// without a valid label.
 fn glance(reserved: &mut Reserved, path: &str) -> Result<Option<Labelled>, Unused> {
     let drive = reserved.open_now(path)?;
     labelled(drive, reserved.limit()).map_err(of_label)
 }
 
-/// The arrays on the drives that are named, and on those at `look`; and why labels there are not understood.
+/// Returns the arrays on the named drives and on the drives at `look`, and errors of labels that this version does not
+/// support.
 fn find_labelled(
     reserved: &mut Reserved,
     request: &ImportArraysRequest,
@@ -225,14 +226,14 @@ fn find_labelled(
         }
     }
     for path in look {
-        // Drives that were not named may be missing or busy; the label check of the others will tell.
+        // Drives that were not named may be missing or busy. The label check of the other drives decides.
         match glance(reserved, path) {
             Ok(Some(labelled)) => push_once(&mut all, labelled),
             Err(Unused::Label(error)) => refused.push(error),
             Ok(None) | Err(Unused::Otherwise(_)) => {}
         }
     }
-    // Of a member that is on several drives, only the one that was chosen counts.
+    // If a member is on several drives, only the chosen drive counts.
     all.retain(|found| {
         let rival = |c: &&Labelled| {
             c.label.array == found.label.array && c.label.member == found.label.member
@@ -258,7 +259,7 @@ fn places_to_look(manager: &Manager, request: &ImportArraysRequest) -> Vec<Strin
         look.extend(manager.records.taken_paths());
         look.extend(manager.records.remotes.iter().map(|remote| remote.address.clone()));
     }
-    // Drives of arrays that run need no look.
+    // Drives of running arrays are not scanned.
     let runs = |path: &String| {
         manager.running.iter().flat_map(|r| r.drives.iter().flatten()).any(|d| d.path == *path)
     };

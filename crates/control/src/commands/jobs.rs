@@ -1,4 +1,4 @@
-//! Jobs, the background work of arrays: listed, paused, resumed, cancelled, with a priority.
+//! Commands on jobs, the background work of arrays: list, pause, resume, cancel, and set the priority.
 
 use strake_api::v1::{self as api, ChangeJobRequest, Job, JobChange, ListJobsResponse};
 use strake_engine::Pending;
@@ -13,7 +13,7 @@ use crate::upkeep::copies::cancel_waiting_copy;
 use crate::upkeep::replacement::{begin_cancel, settle_replacements};
 use crate::upkeep::settings::{end_pauses, put_settings};
 
-/// What a change of a job still has to wait for.
+/// A change of a job, and the remaining wait.
 enum Begun {
     Done(Box<JobChange>),
     Wait(Pending, String),
@@ -23,7 +23,7 @@ impl Control {
     /// Changes a job: pause, resume, cancel, or its priority.
     ///
     /// # Errors
-    /// When there is no such job, or it cannot be changed like that.
+    /// If there is no such job, or the change does not apply to it.
     pub fn change_job(&self, request: &ChangeJobRequest) -> Result<JobChange, ControlError> {
         match self.run(|m| begin_change_job(m, request))? {
             Begun::Done(change) => Ok(*change),
@@ -40,7 +40,7 @@ impl Control {
 }
 
 impl Manager {
-    /// Every job that runs, is paused or halted.
+    /// Returns every job that is running, paused or halted.
     pub fn list_jobs(&mut self) -> ListJobsResponse {
         let arrays = (0..self.running.len()).map(|at| self.view(at)).collect::<Vec<_>>();
         ListJobsResponse { jobs: arrays.iter().flat_map(jobs_of).collect() }
@@ -52,7 +52,7 @@ fn begin_change_job(
     request: &ChangeJobRequest,
 ) -> Result<Begun, ControlError> {
     manager.check_open()?;
-    // Before the job is looked for: the pause of one that has ended is not left to the next.
+    // Pauses of finished jobs end first, so that they do not apply to the next job.
     end_pauses(manager);
     let jobs = manager.list_jobs().jobs;
     let Some(job) = jobs.iter().find(|job| job.id == request.id).cloned() else {
@@ -122,7 +122,7 @@ fn begin_change_job(
     Ok(Begun::Done(Box::new(JobChange { result, job })))
 }
 
-/// A scrub can be paused apart from what restores redundancy, and given up.
+/// Changes a scrub job. A scrub can be paused separately from resync and rebuild, and can be cancelled.
 fn change_scrub_job(
     manager: &mut Manager,
     job: &Job,
@@ -138,7 +138,7 @@ fn change_scrub_job(
     Ok(JobChange { result, job })
 }
 
-/// Making room can be given up; nothing has changed then.
+/// Changes a growth job. Zeroing the new area can be cancelled, which leaves the array unchanged.
 fn change_growth(
     manager: &Manager,
     at: usize,
@@ -164,7 +164,7 @@ fn tell_job(manager: &Manager, job: &Job, how: &str) {
     manager.record(Note::of_array(EventKind::JobChanged, &job.array, what));
 }
 
-/// Reads a priority.
+/// Parses a priority.
 pub(crate) fn parse_priority(priority: u32) -> Result<u8, ControlError> {
     u8::try_from(priority)
         .ok()

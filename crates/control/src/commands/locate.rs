@@ -9,11 +9,11 @@ use crate::error::{ControlError, ControlErrorKind};
 use crate::upkeep::lights::{slot_at, switch_lights};
 
 impl Control {
-    /// Blinks the locate LED of a drive's slot, or stops that.
+    /// Blinks the locate LED of a drive's slot, or stops the blinking.
     ///
     /// # Errors
-    /// When there is no such drive, it has no locate LED that can be switched (where it is to be found is said
-    /// instead), or the kernel refuses or does not answer in time.
+    /// If there is no such drive, it has no controllable locate LED (the error then describes its location), or the
+    /// kernel refuses or does not answer in time.
     pub fn locate_drive(&self, request: &LocateDriveRequest) -> Result<DriveChange, ControlError> {
         let (path, machine) =
             self.run(|m| Ok((drive_path(m, &request.path)?, m.drives.machine().clone())))?;

@@ -1,4 +1,4 @@
-//! Failing and replacing members.
+//! Commands that fail and replace members.
 
 use strake_api::v1::{AddDriveRequest, ArrayChange, FailMemberRequest, ReplaceMemberRequest};
 use strake_dev_uring::control_wait;
@@ -25,10 +25,10 @@ use crate::upkeep::prospects::look_at_prospects;
 use crate::upkeep::replacement::{begin_replacement, forget_copy, is_serving};
 use crate::upkeep::settings::end_pauses;
 
-/// The loss that failing a member in sync costs, as it is accepted.
+/// Name of the loss if a member in sync is failed.
 const REDUNDANCY: &str = "redundancy";
 
-/// The loss that failing a member costs where blocks would be computed wrongly without it.
+/// Name of the loss if blocks would be computed wrongly without a member.
 const DATA: &str = "data";
 
 /// Losses that can be accepted by name.
@@ -40,16 +40,16 @@ enum Fail {
 }
 
 impl Control {
-    /// Takes a member out of use. One that is out already is "unchanged".
+    /// Puts a member out of use. For a member that is already out, the result is "unchanged".
     ///
     /// # Errors
-    /// When there is no such array or member, data would be lost, or redundancy would drop and that was not accepted.
+    /// If there is no such array or member, data would be lost, or redundancy would decrease without acceptance.
     pub fn fail_member(&self, request: &FailMemberRequest) -> Result<ArrayChange, ControlError> {
         match self.run(|m| begin_fail(m, request))? {
             Fail::Answer(answer) => Ok(*answer),
             Fail::Begun { pending, array, plan } => {
                 pending.wait()?;
-                // What can be done about it is part of the answer.
+                // The answer contains the possible remedies.
                 look_at_prospects(self, Pace::InTurn)?;
                 let view = self.run(|m| {
                     close_absent(m, &array);
@@ -65,12 +65,12 @@ impl Control {
         }
     }
 
-    /// Puts a drive in the place of a member: one that is out is rebuilt on it, one that serves is copied to it and
-    /// serves until that is done.
+    /// Replaces a member by a drive. A member that is out is rebuilt on the drive. A serving member is copied to the
+    /// drive, and serves until the copy is complete.
     ///
     /// # Errors
-    /// When the member is being rebuilt or copied already, the drive does not fit or holds something, or the state
-    /// cannot be recorded.
+    /// If the member is already being rebuilt or copied, the drive does not fit or is not empty, or the state cannot be
+    /// recorded.
     pub fn replace_member(
         &self,
         request: &ReplaceMemberRequest,
@@ -103,10 +103,10 @@ impl Control {
         Ok(ArrayChange { result: result.into(), array, plan, ..Default::default() })
     }
 
-    /// Gives a drive to the first member that is out.
+    /// Replaces the first member that is out by a drive.
     ///
     /// # Errors
-    /// When no member is out, and as [`replace_member`](Self::replace_member).
+    /// If no member is out, and the errors of [`replace_member`](Self::replace_member).
     pub fn add_drive(&self, request: &AddDriveRequest) -> Result<ArrayChange, ControlError> {
         let member = self.run(|m| first_out(m, &request.name))?;
         self.replace_member(&ReplaceMemberRequest {
@@ -119,7 +119,7 @@ impl Control {
     }
 }
 
-/// Prepares `drive`, which is reserved and checked, and puts it in its place.
+/// Prepares the reserved and checked `drive`, and puts it in its slot.
 pub(crate) fn replace_now(
     control: &Control,
     place: &Place,
@@ -137,13 +137,12 @@ pub(crate) fn replace_now(
     begun
 }
 
-/// A replacement may be an empty drive, or the very drive that was in this place before.
+/// Refuses a drive that is not empty, unless it was in this slot before.
 fn refuse_strangers(drive: &Drive, place: &Place) -> Result<Option<Superblock>, ControlError> {
     let label = inspect(drive)?.label;
     let was_here =
         label.as_ref().is_some_and(|l| l.array.to_string() == place.array && l.member == place.was);
-    // A drive that was here and was then given a file system is in other use, though the label behind it is still
-    // whole.
+    // A former drive of this slot with a new file system is in other use, although its label is still intact.
     if was_here && let Some(other) = written_over(drive)? {
         let what =
             format!("{} was this member, but now holds {other}; use another drive", drive.path);
@@ -156,7 +155,7 @@ fn refuse_strangers(drive: &Drive, place: &Place) -> Result<Option<Superblock>, 
 }
 
 impl Manager {
-    /// The place of a member of a running array, and what reserves it.
+    /// Returns the slot of a member of a running array, and the keys that reserve it.
     pub(crate) fn place(
         &mut self,
         name: &str,
@@ -272,7 +271,7 @@ fn plan_replacement(
     })
 }
 
-/// The same drive in the same place again: nothing to do.
+/// Detects a repeated request for the same drive in the same slot.
 fn replaced_already(
     manager: &mut Manager,
     place: &Place,
@@ -297,7 +296,7 @@ fn replaced_already(
     }))
 }
 
-/// Checks that `drive` fits and is in no other use; it may be the one that was in this place until now.
+/// Checks that `drive` fits and is not in other use. It may be the former drive of this slot.
 fn check_place(manager: &mut Manager, place: &Place, drive: &Drive) -> Result<(), ControlError> {
     let at = manager.find_running(&place.array)?;
     let running = &manager.running[at];
@@ -314,7 +313,7 @@ fn check_place(manager: &mut Manager, place: &Place, drive: &Drive) -> Result<()
     )
 }
 
-/// Refuses a drive that holds writes which its array lacks: rebuilding it would lose them for good.
+/// Refuses a drive with writes that its array lacks, because a rebuild of the drive would lose them permanently.
 fn refuse_other_half(
     manager: &Manager,
     drive: &Drive,
@@ -344,9 +343,9 @@ fn first_out(manager: &Manager, name: &str) -> Result<u32, ControlError> {
     })
 }
 
-/// Closes the block devices of missing members: under the same number, another may come. So does the driver of a PCI
-/// device that is gone, which the kernel cannot remove before. A file is known by what it is, so it can stay open until
-/// its member is taken back or replaced.
+/// Closes the block devices of missing members, because another device may get the same number. A PCI device that was
+/// removed is closed too, because the kernel cannot remove it earlier. A file stays open until its member is re-added
+/// or replaced.
 pub(crate) fn close_absent(manager: &mut Manager, uuid: &str) {
     let Some(running) = manager.running.iter_mut().find(|r| r.uuid() == uuid) else { return };
     let status = running.array.status();

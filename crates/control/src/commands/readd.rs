@@ -1,4 +1,4 @@
-//! Members that come back when a command asks for them. `upkeep/readd.rs` takes them back without one.
+//! Re-adding of members by command. `upkeep/readd.rs` contains automatic re-adding.
 
 use strake_api::v1::{ArrayChange, ReaddMemberRequest};
 use strake_dev_uring::control_wait;
@@ -21,10 +21,10 @@ use crate::upkeep::replacement::install_drive;
 use crate::upkeep::settings::end_pauses;
 
 impl Control {
-    /// Takes a member that was out back in; only what was written meanwhile is copied to it.
+    /// Re-adds a member that was out. Only the data that were written meanwhile are copied.
     ///
     /// # Errors
-    /// When no member is out, its drive is not found, or its label says that what it lacks is not known.
+    /// If no member is out, its drive is not found, or its label shows that the missing writes are unknown.
     pub fn readd_member(&self, request: &ReaddMemberRequest) -> Result<ArrayChange, ControlError> {
         let ((array, name, look), mut reserved) =
             self.reserve(|m| places_of_members(m, request))?;
@@ -99,7 +99,7 @@ pub(crate) fn readd_now(control: &Control, returned: &Returned) -> Result<(), Co
         Ok(m.running[at].array.begin_readd(place.member, &found.drive, &found.label)?)
     })?;
     if let Err(error) = readding.wait() {
-        // What speaks against the drive; what only speaks against this moment may be over in the next.
+        // Only permanent objections against the drive are recorded, not temporary errors.
         if error.kind == ArrayErrorKind::Refused {
             control.with(|m| put_prospect(m, &place.array, found, Some(error.what.clone())))?;
         }
@@ -145,7 +145,7 @@ fn places_of_members(
     Ok(((array, name, look), keys))
 }
 
-/// Whether `found` is a member of `array` that is out, and the one asked for if one was.
+/// True if `found` is a member of `array` that is out, and the requested member if one was requested.
 fn is_wanted(manager: &Manager, array: &str, member: Option<u32>, found: &Labelled) -> bool {
     found.label.array.to_string() == array
         && member.is_none_or(|member| member as usize == found.label.slot.at())

@@ -1,5 +1,4 @@
-//! Other discovery services to which hosts of our exports over NVMe/TCP are referred (NVM Express Base, section
-//! 3.1.2.3).
+//! Referrals to other discovery controllers for hosts of NVMe/TCP exports (NVM Express Base, section 3.1.2.3).
 
 use strake_api::v1::{
     AddReferralRequest, ListReferralsRequest, ListReferralsResponse, Referral, ReferralChange,
@@ -15,10 +14,11 @@ use crate::manager::Manager;
 use crate::record::store::Config;
 
 impl Manager {
-    /// Refers hosts of all exports to another discovery service from now on. The same again is "unchanged".
+    /// Adds a referral for hosts of all exports. For an existing referral, the result is "unchanged".
     ///
     /// # Errors
-    /// When hosts cannot be referred to the address, it is ours, there are too many, or it cannot be recorded.
+    /// If the address is unsuitable for referrals or is our own, there are too many referrals, or it cannot be
+    /// recorded.
     pub fn add_referral(
         &mut self,
         request: &AddReferralRequest,
@@ -47,10 +47,10 @@ impl Manager {
         Ok(change("created", address))
     }
 
-    /// Stops referring hosts to a discovery service.
+    /// Removes a referral.
     ///
     /// # Errors
-    /// When they are not referred to it, or that cannot be recorded.
+    /// If there is no such referral, or the removal cannot be recorded.
     pub fn remove_referral(
         &mut self,
         request: &RemoveReferralRequest,
@@ -69,7 +69,7 @@ impl Manager {
         Ok(change("removed", address))
     }
 
-    /// The discovery services to which hosts are referred.
+    /// Returns the referrals.
     #[must_use]
     pub fn list_referrals(&self) -> ListReferralsResponse {
         let message = |address: &String| Referral { address: address.clone() };
@@ -77,7 +77,7 @@ impl Manager {
     }
 }
 
-/// Records the referrals, and has the servers announce them.
+/// Records the referrals, and updates the servers.
 fn put_referrals(manager: &mut Manager, config: &Config) -> Result<(), ControlError> {
     manager.records.put(config)?;
     manager.exports.servers().try_for_each(|server| server.refer(&manager.records.referrals))

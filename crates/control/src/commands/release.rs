@@ -1,4 +1,4 @@
-//! Drives that are given back to the driver of the kernel.
+//! Release of drives to the driver of the kernel.
 
 use std::sync::Arc;
 
@@ -17,12 +17,12 @@ use crate::manager::Manager;
 use crate::record::store::{Aim, TakenRecord};
 
 impl Control {
-    /// Gives taken drives back to the kernel. All are checked before the first is changed. A drive that the kernel
-    /// drives is "unchanged".
+    /// Returns taken drives to the kernel. All drives are checked before the first change. For a drive of the kernel,
+    /// the result is "unchanged".
     ///
     /// # Errors
-    /// When a drive was not taken by [`take_drives`](Self::take_drives), is a member of an array that is served, or a
-    /// spare; nothing was changed then. When the kernel refuses.
+    /// If a drive was not taken by [`take_drives`](Self::take_drives), is a member of a serving array, or is a spare;
+    /// then nothing was changed. Also if the kernel refuses.
     pub fn release_drives(
         &self,
         request: &ReleaseDrivesRequest,
@@ -43,13 +43,13 @@ impl Control {
     }
 }
 
-/// What is known of a drive that may be released.
+/// The record of a drive to release.
 enum Kept {
-    /// It is taken, or on its way.
+    /// The drive is taken, or is being taken.
     Taken(TakenRecord),
-    /// It is recorded, and another drive is at its address.
+    /// The drive is recorded, but another drive is at its address.
     Elsewhere(TakenRecord),
-    /// The kernel drives it, and nothing is recorded of it.
+    /// The kernel drives the drive, and there is no record.
     Free,
 }
 
@@ -73,8 +73,8 @@ fn check(control: &Control, named: &Named) -> Result<Kept, ControlError> {
     }
 }
 
-/// What is recorded of a controller. A serial number that the kernel reads does not tell two drives apart: while VFIO
-/// has what is at the recorded address, another drive with that serial number is not the recorded one.
+/// Returns the record of a controller. Equal serial numbers do not prove that two drives are the same: while VFIO has
+/// the device at the recorded address, another drive with this serial number is not the recorded drive.
 fn kept(manager: &Manager, named: &Named) -> Kept {
     let Named { address, serial } = named;
     let records = &manager.records;
@@ -138,7 +138,7 @@ fn release(
     Ok(DriverChange { result, path, serial, plan })
 }
 
-/// The name by which the kernel knows the drive at `address`, and its serial number.
+/// Returns the kernel's name of the drive at `address`, and its serial number.
 fn name_of(control: &Control, address: &str) -> Result<(String, String), ControlError> {
     let machine = control.with(|m| m.drives.machine().clone())?;
     let drive = namespaces_at(&machine, address).into_iter().next();
@@ -146,9 +146,9 @@ fn name_of(control: &Control, address: &str) -> Result<(String, String), Control
         .map_or_else(|| (address.to_owned(), String::new()), |drive| (drive.path, drive.serial)))
 }
 
-/// Gives a controller back to the kernel and forgets it; the light of its slot goes dark. That it is on its way back is
-/// recorded first, so that the next start completes it. What takes longer than the limit stays reserved until it ends,
-/// and ends by itself.
+/// Returns a controller to the kernel, removes its record, and switches off the LED of its slot. The intended release
+/// is recorded first, so that the next start completes it. If the release exceeds the limit, the drive stays reserved
+/// until the release ends.
 pub(crate) fn give_back(
     control: &Control,
     record: &TakenRecord,
@@ -179,7 +179,7 @@ pub(crate) fn give_back(
     within("drive release", limit, job).unwrap_or_else(|| Err(silent(&record.address, limit, next)))
 }
 
-/// Releases a drive and records the result. A taken drive that is still bound stays taken.
+/// Releases a drive and records the result. A drive that is still bound stays taken.
 fn end_release(
     control: &Control,
     binder: &Binder,

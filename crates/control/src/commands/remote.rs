@@ -1,7 +1,7 @@
-//! Remote drives: connected and disconnected by a command, and remembered. `upkeep/remotes.rs` connects to them again.
+//! Commands that connect and disconnect remote drives, and record them. `upkeep/remotes.rs` reconnects them.
 //!
-//! Connecting takes as long as the target does, so it is never done under the lock of the manager: a command that names
-//! such a drive connects it first, and one that is recorded is connected by a thread of its own.
+//! The duration of a connect depends on the remote controller, so the lock of the manager is never held meanwhile: a
+//! command that names such a drive first connects it, and a separate thread connects recorded drives.
 
 use std::sync::Arc;
 
@@ -29,17 +29,17 @@ use crate::remote::paths::{check_paths, check_same_keys, leads_over, refuse_take
 use crate::remote::record::{check_hold, check_secrets, known_as_asked, refusal};
 use crate::state::running::Running;
 
-/// What is reserved while the drive at `address` is connected or disconnected.
+/// Returns the key that reserves a connect or disconnect of the drive at `address`.
 pub(crate) fn remote_key(address: &str) -> String {
     format!("remote {address}")
 }
 
 impl Control {
-    /// Connects to a remote namespace and records it. The same again is "unchanged", and the same at
-    /// another place another path to it.
+    /// Connects to a remote namespace and records it. A repeated request is "unchanged". The same namespace at another
+    /// address is another path to the drive.
     ///
     /// # Errors
-    /// When the address is none, the target cannot be reached or refuses, or its namespace is none that can be used.
+    /// If the address is invalid, the controller cannot be reached or refuses, or its namespace is unusable.
     pub fn connect_drive(
         &self,
         request: &ConnectDriveRequest,
@@ -61,7 +61,7 @@ impl Control {
                 "changed"
             }
             Aim::Rekey(record) => {
-                // A secret that does not work would be found out only when the connection is lost.
+                // Without this check, a wrong secret would be noticed only at the next reconnect.
                 drop(record.connect(ReservationMode::Off, Nanos(0))?);
                 self.run(|m| rekey_remote(m, &record))?;
                 "changed"
@@ -71,11 +71,12 @@ impl Control {
         Ok(DriveChange { result: result.to_owned(), drive, ..DriveChange::default() })
     }
 
-    /// Ends the connection to a drive of another machine, or one of the paths to it, and forgets it. With the drive
-    /// goes its reservation, so that other hosts may use it; where the target cannot be informed, that is a warning.
+    /// Disconnects a remote drive, or one of its paths, and removes its record. The reservation of the drive is
+    /// released, so that other hosts may use the drive. If the controller cannot be informed, the answer contains a
+    /// warning.
     ///
     /// # Errors
-    /// When there is none, or an array or a spare uses it.
+    /// If there is no such drive, or an array or a spare uses it.
     pub fn disconnect_drive(
         &self,
         request: &DisconnectDriveRequest,
@@ -107,14 +108,15 @@ impl Control {
     }
 }
 
-/// Connects a recorded drive, or one that is to be recorded, and has it used.
+/// Connects a recorded or new drive, and puts it in use.
 fn connect_new(
     control: &Control,
     record: &RemoteRecord,
     reservation: ReservationMode,
 ) -> Result<&'static str, ControlError> {
     let settled_at = control.run(|m| m.past.may_connect())?;
-    // Looked at first: what the kernel has connected and an array here writes to must not be reserved against it.
+    // The drive is checked first, because a drive that the kernel has connected and a local array uses must not be
+    // reserved.
     let seen = record.connect(ReservationMode::Off, settled_at)?;
     control.run(|m| match m.drives.remote(&record.address) {
         Some(_) => Ok(()),
@@ -124,20 +126,20 @@ fn connect_new(
     let device = record.connect(reservation, settled_at)?;
     let is_new = device.was_reserved_now();
     control.run(|m| adopt_remote(m, record, device)).inspect_err(|_| {
-        // One that is recorded is ours, and may have been connected meanwhile.
+        // A recorded drive is ours, and may have been connected meanwhile.
         let is_known = |m: &mut Manager| Ok(m.records.is_recorded(&record.address));
         if is_new && control.run(is_known).is_ok_and(|known| !known) {
-            // It is unused here, so other hosts may have it. The caller gets the first error; that is enough.
+            // The drive is unused here, so its reservation is released for other hosts. The caller gets the first
+            // error.
             let _ = record.release();
         }
     })
 }
 
-/// Connects those of `drives` that are of other machines and not connected, as `drive connect` does; none of them
-/// in a dry run.
+/// Connects the remote drives in `drives` that are not connected, as `drive connect` does. A dry run connects none.
 ///
 /// # Errors
-/// As [`connect_drive`](Control::connect_drive).
+/// The errors of [`connect_drive`](Control::connect_drive).
 pub(crate) fn connect_named<'a>(
     control: &Control,
     drives: impl IntoIterator<Item = &'a String>,
@@ -155,7 +157,7 @@ pub(crate) fn connect_named<'a>(
     Ok(())
 }
 
-/// Takes note of a drive that was connected. Says whether that is new.
+/// Records a connected drive. Returns the result word of the command.
 pub(crate) fn adopt_remote(
     manager: &mut Manager,
     record: &RemoteRecord,
@@ -163,7 +165,7 @@ pub(crate) fn adopt_remote(
 ) -> Result<&'static str, ControlError> {
     manager.check_open()?;
     if manager.drives.remote(&record.address).is_some() {
-        // It was connected meanwhile, as it was recorded.
+        // Upkeep connected the recorded drive meanwhile.
         if manager.records.remotes.contains(record) {
             return Ok("unchanged");
         }
@@ -181,7 +183,7 @@ pub(crate) fn adopt_remote(
     Ok(if known { "changed" } else { "created" })
 }
 
-/// Has the next connections to a drive be made with other secrets.
+/// Sets new secrets for the next connections to a drive.
 fn rekey_remote(manager: &mut Manager, record: &RemoteRecord) -> Result<(), ControlError> {
     let (keys, tls) = (record.keys()?, record.tls_key()?);
     manager.records.put_remote(record)?;
@@ -210,7 +212,7 @@ fn forget_remote(manager: &mut Manager, path: &str) -> Result<RemoteRecord, Cont
     Ok(record)
 }
 
-/// Refuses a drive that an array or a spare counts on, whether it is connected or not.
+/// Refuses a drive that an array or a spare uses, connected or not.
 fn refuse_needed(manager: &Manager, path: &str) -> Result<(), ControlError> {
     if let Some(device) = manager.drives.remote(path) {
         let device: Arc<dyn BlockDevice> = Arc::<FabricsDevice>::clone(device);
@@ -235,7 +237,7 @@ fn refuse_needed(manager: &Manager, path: &str) -> Result<(), ControlError> {
     Ok(())
 }
 
-/// Drives that are recorded and have not been connected since the daemon started.
+/// Returns recorded drives that have not been connected since the start of the daemon.
 pub(crate) fn absent_remotes(manager: &Manager) -> Vec<DriveMessage> {
     let absent = |record: &&RemoteRecord| manager.drives.remote(&record.address).is_none();
     let message = |record: &RemoteRecord| DriveMessage {
@@ -256,7 +258,7 @@ pub(crate) fn unreleased(path: &str, error: &ControlError) -> String {
     )
 }
 
-/// Connects a drive over the last of the paths in `record` too.
+/// Connects the last path in `record` of a drive.
 fn connect_path(
     control: &Control,
     record: &RemoteRecord,
@@ -266,12 +268,12 @@ fn connect_path(
     let address = address_of(path)?;
     let drive = || control.with(|m| m.drives.remote(&record.address).cloned());
     if drive()?.is_none() {
-        // It may be the only path that works.
+        // This path may be the only working path.
         let settled_at = control.run(|m| m.past.may_connect())?;
         let device = record.connect(reservation, settled_at)?;
         control.run(|m| adopt_remote(m, record, device))?;
     }
-    // It may have been connected meanwhile, as it was recorded before.
+    // Upkeep may have connected the recorded path meanwhile.
     let Some(device) = drive()?.filter(|device| !leads_over(device, &address)) else {
         return Ok(());
     };
@@ -279,12 +281,12 @@ fn connect_path(
     let again = ConnectDriveRequest { address: path.clone(), ..record.again() };
     device.add_path(&address).map_err(|error| refusal(&error, (&keys, &tls), again))?;
     control.run(|m| m.records.put_remote(record)).inspect_err(|_| {
-        // What was not recorded is not used. There is another one, or it could not have been added.
+        // A path that could not be recorded is not used. The drive has another path.
         let _ = device.remove_path(&address);
     })
 }
 
-/// What is to be done for a request to connect what is a path to a recorded drive, if it is one.
+/// Returns the action for a request, if its address is a path to a recorded drive.
 fn aim_of_path(
     manager: &Manager,
     path: &str,
@@ -314,7 +316,7 @@ fn aim_of_path(
     }))
 }
 
-/// Does without a path to the drive `name` from now on.
+/// Removes a path to the drive `name`.
 pub(crate) fn forget_path(
     manager: &mut Manager,
     name: &str,
@@ -325,7 +327,7 @@ pub(crate) fn forget_path(
     for record in config.remotes.iter_mut().filter(|record| record.address == name) {
         record.paths.retain(|known| known != path);
     }
-    // First, so that what cannot be recorded is not done.
+    // The record is prepared first, so that no unrecorded change happens.
     let prepared = manager.records.store.prepare(&config)?;
     if let Some(device) = manager.drives.remote(name)
         && leads_over(device, &address)
@@ -341,7 +343,7 @@ pub(crate) fn forget_path(
     Ok(())
 }
 
-/// What is to be done for a request to connect the drive at `path`.
+/// Returns the action for a request to connect the drive at `path`.
 fn aim_of(
     manager: &mut Manager,
     path: &str,
@@ -410,7 +412,7 @@ fn new_record(
     })
 }
 
-/// Checks that a record of a drive that was written elsewhere could have been made here.
+/// Checks that a record of a drive from a backup is valid here.
 pub(crate) fn check_remote(manager: &Manager, record: &RemoteRecord) -> Result<(), ControlError> {
     manager.records.check_room()?;
     check_hold(record.hold_s)?;
@@ -426,14 +428,14 @@ pub(crate) fn check_remote(manager: &Manager, record: &RemoteRecord) -> Result<(
     record.keys().map(drop)
 }
 
-/// What a request to connect a drive comes to.
+/// The action for a request to connect a drive.
 pub(super) enum Aim {
-    /// It is as asked for.
+    /// The drive is already connected as requested.
     Nothing,
-    /// It is not connected.
+    /// The drive must be connected.
     Connect(RemoteRecord),
-    /// It is reached over another path, which is recorded in this.
+    /// The address is another path, which this record contains.
     Path(RemoteRecord),
-    /// It is connected, and shall be with other secrets from the next time on.
+    /// The drive is connected. Later connections use other secrets.
     Rekey(RemoteRecord),
 }

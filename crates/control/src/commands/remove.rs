@@ -1,4 +1,4 @@
-//! Unloading and destroying arrays.
+//! Commands that unload and destroy arrays.
 
 use strake_api::v1::{
     ArrayChange, CleanDriveRequest, DestroyArrayRequest, ImportArraysRequest, UndeleteArrayRequest,
@@ -26,11 +26,11 @@ use crate::upkeep::scrubs::keep_scrub;
 use crate::upkeep::shutdown::stop_one;
 
 impl Control {
-    /// Stops an array and forgets it; its drives keep everything. Members in memory are lost. Without enough other
-    /// members, `undo` of the answer is empty, and so are the data.
+    /// Stops an array and removes its record. Its drives keep all data; members in memory lose their data. If the other
+    /// members do not suffice, `undo` in the answer is empty, and the data are lost.
     ///
     /// # Errors
-    /// When there is no such array, it has exports (unless forced), or the state cannot be recorded.
+    /// If there is no such array, it has exports (unless forced), or the state cannot be recorded.
     pub fn unload_array(&self, request: &UnloadArrayRequest) -> Result<ArrayChange, ControlError> {
         let (view, reserved) =
             self.reserve(|m| plan_removal(m, &request.name, request.force, false))?;
@@ -46,7 +46,7 @@ impl Control {
         record_before_leaving(self, &view.uuid)?;
         disconnect(self, |export| export.array == view.uuid)?;
         let removed = self.run(|m| forget_array(m, &view.uuid, m.records.config.clone()))?;
-        // Reserved for as long as it takes: no other task gets a drive that still owes us something.
+        // The drives stay reserved until the stop ends, so that no other task gets a drive with outstanding requests.
         match removed.map(|running| stop_one(running, reserved, UNLOAD_LIMIT)).transpose() {
             Ok(stopped) => warnings.extend(stopped.and_then(|(_, error)| error).map(|e| e.what)),
             Err(late) => warnings.push(late.what),
@@ -57,10 +57,10 @@ impl Control {
         Ok(ArrayChange { result, array, plan: steps, warnings, undo })
     }
 
-    /// Stops an array and marks its labels destroyed. Nothing else on its drives is touched.
+    /// Stops an array and marks its labels as destroyed. Nothing else on its drives is changed.
     ///
     /// # Errors
-    /// As [`unload_array`](Self::unload_array); drives whose label could not be written are warned about.
+    /// The errors of [`unload_array`](Self::unload_array). Drives whose label could not be written cause warnings.
     pub fn destroy_array(
         &self,
         request: &DestroyArrayRequest,
@@ -89,7 +89,7 @@ impl Control {
         let removed =
             self.run(|m| forget_array(m, &view.uuid, m.records.remember_destroyed(&view.uuid)))?;
         self.with(|m| crate::record::scrub_file::forget(m.records.store.folder(), &view.uuid))?;
-        // One that has just taken a member's place may not be noted as such.
+        // A replacement that was just swapped in may not be recorded yet.
         let drives: Vec<Drive> = removed.iter().flat_map(Running::all_drives).cloned().collect();
         let stopped = removed.map(|running| stop_one(running, reserved, UNLOAD_LIMIT)).transpose();
         match stopped {
@@ -128,7 +128,7 @@ fn planned(view: strake_api::v1::Array, plan: Vec<String>) -> ArrayChange {
     ArrayChange { result: "planned".into(), array: Some(view), plan, ..ArrayChange::default() }
 }
 
-/// The array to be taken out of service, when that is allowed, and what to reserve for it.
+/// Returns the array to remove, if this is allowed, and the keys to reserve.
 fn plan_removal(
     manager: &mut Manager,
     name: &str,
@@ -147,17 +147,17 @@ fn plan_removal(
     Ok((view, keys))
 }
 
-/// What is left of an array that is unloaded.
+/// The members that remain of an unloaded array.
 enum Stays {
-    /// Everything.
+    /// All members.
     All,
-    /// Everything but these members, which are in memory; the others have all data.
+    /// All members except these members in memory. The others suffice.
     AllBut(Vec<u32>),
-    /// Too few members: these are in memory.
+    /// Too few members, because these are in memory.
     TooFew(Vec<u32>),
-    /// It does not run, and drives of it were found.
+    /// The array does not run, and drives of it were found.
     Found,
-    /// It does not run, and no drive of it was found.
+    /// The array does not run, and no drive of it was found.
     NotFound,
 }
 
@@ -208,7 +208,7 @@ impl Stays {
     }
 }
 
-/// `slots` in words.
+/// Returns a text with `slots`.
 fn members(slots: &[u32]) -> String {
     let list: Vec<String> = slots.iter().map(ToString::to_string).collect();
     format!("{} {}", if slots.len() == 1 { "member" } else { "members" }, list.join(", "))
@@ -234,7 +234,7 @@ fn stays_of(manager: &Manager, view: &strake_api::v1::Array) -> Stays {
     }
 }
 
-/// What brings a running array back once it is destroyed, or why nothing does.
+/// Returns the command that can undelete a running array after its destruction, or the reason why this is impossible.
 fn undo_of_destroying(manager: &Manager, uuid: &str) -> Result<UndeleteArrayRequest, String> {
     let at = manager.position_of(uuid).ok_or_else(|| "it does not run".to_owned())?;
     let status = manager.running[at].array.status();
@@ -243,7 +243,7 @@ fn undo_of_destroying(manager: &Manager, uuid: &str) -> Result<UndeleteArrayRequ
     let gone: MemberSet = gone.map(|(slot, _)| slot).collect();
     if status.geometry.tolerates(gone) {
         let name = &status.name;
-        // The name may have been another array's, which could be brought back as well.
+        // Another destroyed array may have the same name.
         let again = manager.records.destroyed.iter().any(|d| d.name == name.as_str());
         let which = if again { uuid } else { callable(name.as_str(), uuid) };
         return Ok(UndeleteArrayRequest { name: which.to_owned(), ..Default::default() });
@@ -256,7 +256,7 @@ fn undo_of_destroying(manager: &Manager, uuid: &str) -> Result<UndeleteArrayRequ
     ))
 }
 
-/// Takes an array out of the records and out of sight; returns it when it ran.
+/// Removes an array from the records and from the running arrays. Returns it if it was running.
 fn forget_array(
     manager: &mut Manager,
     uuid: &str,
@@ -291,7 +291,7 @@ fn removal_steps(exports: &[String]) -> Vec<String> {
     exports.iter().map(|e| format!("withdraw export {e}, disconnecting its clients")).collect()
 }
 
-/// What brings an unloaded array back. Members in memory are missing then, though they were in sync.
+/// Returns the command that imports an unloaded array. Its members in memory are then missing.
 fn import_hint(view: &strake_api::v1::Array, stays: &Stays) -> ImportArraysRequest {
     let paths = view.members.iter().map(|m| m.path.clone()).filter(|path| outlasts(path));
     let (drives, exports) = (paths.collect(), !view.exports.is_empty());

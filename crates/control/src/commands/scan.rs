@@ -1,7 +1,7 @@
-//! Looking at drives: the machine's, and those that are open.
+//! Scans of drives: drives of the host, and open drives.
 //!
-//! A survey is taken under the manager's lock and looked through without it, because a sick drive may take long
-//! to answer, or never does.
+//! The list of drives is collected under the lock of the manager, and the drives are scanned without the lock, because
+//! a defective drive may answer late or never.
 
 use std::sync::Arc;
 
@@ -27,19 +27,19 @@ use crate::remote::paths::{message_of, paths_note};
 use crate::state::lights::Shown;
 use crate::view::queues::queues_of;
 
-/// What is known of drives before one of them is looked at.
+/// The known drives before a scan.
 struct Survey {
     machine: Machine,
     probes: Probes,
     open: Vec<(DriveMessage, Option<Medium>)>,
     anchors: Vec<Anchor>,
     lights: Shown,
-    /// Drives that this process drives, by path.
+    /// Drives of the driver of this process, by path.
     sources: Vec<(String, Arc<dyn HealthSource>)>,
 }
 
 impl Survey {
-    /// Marks as failed every open drive at whose path there is another drive.
+    /// Marks every open drive as failed if another drive is at its path.
     fn tell_swapped(&mut self) {
         for ((message, _), anchor) in self.open.iter_mut().zip(&self.anchors) {
             if anchor.look(&self.machine) == AtPath::Another {
@@ -52,18 +52,18 @@ impl Survey {
         }
     }
 
-    /// The machine's drives and every drive that is open, by path. Takes a few seconds when a drive does not answer,
-    /// which is then said of that drive.
+    /// Returns the drives of the host and all open drives, by path. If a drive does not answer, the scan takes a few
+    /// seconds, and the message of the drive reports this.
     fn drives(mut self) -> Vec<DriveMessage> {
         self.tell_swapped();
         let kernel = self.machine.drives();
         self.look(kernel, true)
     }
 
-    /// The drive that `name` means.
+    /// Returns the drive with the name `name`.
     ///
     /// # Errors
-    /// When it means nothing here.
+    /// If there is no such drive.
     fn drive(mut self, name: &str, path: &str) -> Result<DriveMessage, ControlError> {
         self.tell_swapped();
         let node = self.machine.at_node(path);
@@ -81,7 +81,7 @@ impl Survey {
         found.pop().ok_or_else(|| no_such_drive(name))
     }
 
-    /// A file that is not open. Files are not listed, because any file might be a drive.
+    /// Returns a file that is not open. Lists do not contain files, because any file might be a drive.
     fn file(&self, name: &str, path: &str) -> Result<DriveMessage, ControlError> {
         let is_file = |meta: &std::fs::Metadata| meta.is_file();
         let meta =
@@ -99,7 +99,7 @@ impl Survey {
         Ok(message)
     }
 
-    /// Puts together what is open, what the kernel reports of it and of others, and what a look at the others shows.
+    /// Combines open drives, drives of the kernel, and the results of scans.
     fn look(self, kernel: Vec<KernelDrive>, sorted: bool) -> Vec<DriveMessage> {
         let mut list: Vec<DriveMessage> = Vec::new();
         let mut open = self.open;
@@ -145,7 +145,7 @@ fn no_such_drive(name: &str) -> ControlError {
     ControlError::not_found(what.say(" shows what there is"))
 }
 
-/// A drive that this daemon does not use.
+/// Describes a drive that this daemon does not use.
 fn of_kernel(drive: &KernelDrive) -> DriveMessage {
     let (state, note) = match (&drive.trouble, &drive.user) {
         (Some(trouble), _) => ("failed", trouble.clone()),
@@ -164,7 +164,7 @@ fn of_kernel(drive: &KernelDrive) -> DriveMessage {
     }
 }
 
-/// What only the kernel knows.
+/// Adds properties that only the kernel knows.
 fn add_kernel(message: &mut DriveMessage, drive: KernelDrive) {
     if drive.name.starts_with("nvme") {
         "nvme".clone_into(&mut message.kind);
@@ -177,7 +177,7 @@ fn add_kernel(message: &mut DriveMessage, drive: KernelDrive) {
     message.aliases = others.collect();
 }
 
-/// What a look at the drive has shown.
+/// Adds the results of a scan.
 fn add_probe(message: &mut DriveMessage, probe: Probe) {
     if let Some(health) = probe.health {
         message.wear_percent = Some(u32::from(health.wear_percent));
@@ -215,7 +215,7 @@ fn add_contents(message: &mut DriveMessage, contents: crate::drives::probe::Cont
                 | Foreign::Other(_) => String::new(),
             };
             add_note(message, &format!("holds {found}{undelete}"));
-            // A member may have been overwritten in part; its labels can outlive that.
+            // A member may be partly overwritten while its labels are intact.
             if let Some(other) = contents.other.filter(|other| found != Foreign::Other(other)) {
                 add_note(message, &format!("and {other} over it"));
             }
@@ -230,7 +230,7 @@ fn add_note(message: &mut DriveMessage, what: &str) {
     message.note.push_str(what);
 }
 
-/// An open drive that the kernel does not list: a file, memory, or a device that was pulled.
+/// Completes an open drive that the kernel does not list: a file, memory, or a pulled device.
 fn without_kernel(mut message: DriveMessage, was_listed: bool) -> DriveMessage {
     if was_listed {
         add_note(&mut message, "the kernel no longer lists it: it was pulled, or its link is down");
@@ -239,18 +239,18 @@ fn without_kernel(mut message: DriveMessage, was_listed: bool) -> DriveMessage {
 }
 
 impl Control {
-    /// The machine's drives and every drive that is open. Looks at them, for a few seconds at most.
+    /// Returns the drives of the host and all open drives. Scans them for a few seconds at most.
     ///
     /// # Errors
-    /// When an earlier command panicked.
+    /// If an earlier command panicked.
     pub fn list_drives(&self) -> Result<Vec<DriveMessage>, ControlError> {
         Ok(self.with(|m| survey_of(m))?.drives())
     }
 
-    /// One drive by any of its names. Looks at it, as [`list_drives`](Self::list_drives) does.
+    /// Returns one drive by any of its names. Scans the drive, as [`list_drives`](Self::list_drives) does.
     ///
     /// # Errors
-    /// When it is neither one of the machine's drives nor open nor a file.
+    /// If the name is neither a drive of the host, nor an open drive, nor a file.
     pub fn drive(&self, name: &str) -> Result<DriveMessage, ControlError> {
         let (survey, path) = self.run(|m| Ok((survey_of(m), drive_path(m, name)?)))?;
         survey.drive(name, &path)
@@ -258,7 +258,7 @@ impl Control {
 }
 
 impl Manager {
-    /// Drives that are open, those of other machines that should be, and taken ones. Looks at none of them.
+    /// Returns open drives, recorded remote drives, and taken drives, without a scan.
     #[must_use]
     pub fn open_drives(&self) -> Vec<DriveMessage> {
         let open = self.drives.all().iter().map(|d| of_open(self, d));
@@ -266,7 +266,7 @@ impl Manager {
     }
 }
 
-/// What is known of drives, to be looked through without the manager.
+/// Collects the known drives for a scan without the manager.
 fn survey_of(manager: &Manager) -> Survey {
     let open = manager.drives.all().iter().map(|d| (of_open(manager, d), d.medium.clone()));
     let closed = absent_remotes(manager).into_iter().chain(closed_taken(manager));
@@ -281,18 +281,18 @@ fn survey_of(manager: &Manager) -> Survey {
     }
 }
 
-/// The path of the drive that `name` means.
+/// Returns the path of the drive with the name `name`.
 pub(crate) fn drive_path(manager: &Manager, name: &str) -> Result<String, ControlError> {
     match manager.drives.path_of(name) {
-        // A drive that is not connected is known by its record alone.
+        // A drive that is not connected is only in the records.
         Ok(path) => Ok(manager.records.name_of(&path)),
-        // Several drives are a usage error of its own; nothing here by that name is not.
+        // A name of several drives has its own usage error.
         Err(error) if manager.drives.is_shared(name) => Err(error),
         Err(_) => Err(no_such_drive(name)),
     }
 }
 
-/// What happened to a controller that this process drives.
+/// Describes incidents of a controller that this process drives.
 fn pci_note(device: &NvmeDevice) -> Option<String> {
     let Stats { bounces, resets, replays, .. } = device.stats();
     let counts =
@@ -365,7 +365,7 @@ fn of_open(manager: &Manager, open: &OpenDrive) -> DriveMessage {
     }
 }
 
-/// What keeps other hosts from writing to a drive.
+/// Describes the protection of a drive against writes of other hosts.
 fn reservation_word(device: &FabricsDevice) -> &'static str {
     match device.is_reserved() {
         Some(true) => "reserved",

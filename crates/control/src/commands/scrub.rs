@@ -1,4 +1,4 @@
-//! Scrubs: started, changed and shown.
+//! Commands that start, change and show scrubs.
 
 use crate::events::Note;
 use strake_api::v1::{self as api, ChangeScrubRequest, ScrubChange, StartScrubRequest};
@@ -16,10 +16,10 @@ use crate::upkeep::scrubs::{begin_scrub, note_finished, try_keep_scrub};
 use crate::upkeep::settings::put_settings;
 
 impl Manager {
-    /// Begins a scrub.
+    /// Starts a scrub.
     ///
     /// # Errors
-    /// When there is no such running array, one is under way, or it cannot be recorded.
+    /// If there is no such running array, a scrub is in progress, or the scrub cannot be recorded.
     pub fn start_scrub(
         &mut self,
         request: &StartScrubRequest,
@@ -27,7 +27,7 @@ impl Manager {
         self.check_open()?;
         let aim = ScrubAim::parse(&request.mode)?;
         let at = self.find_running(&request.name)?;
-        // What the one before found counts until this one finished.
+        // The findings of the previous scrub count until this scrub has finished.
         note_finished(self, at, self.options.clock.now_us())?;
         note_suspect(self, at)?;
         begin_scrub(self, at, {
@@ -41,7 +41,7 @@ impl Manager {
     /// Pauses, resumes or stops the scrub in progress.
     ///
     /// # Errors
-    /// When there is no such running array or no scrub under way, or it cannot be recorded.
+    /// If there is no such running array, no scrub is in progress, or the change cannot be recorded.
     pub fn change_scrub(
         &mut self,
         request: &ChangeScrubRequest,
@@ -61,7 +61,7 @@ impl Manager {
         let (under_way, how) = match request.action.as_str() {
             "pause" => (Some(UnderWay { paused: true, ..scrub }), "was paused"),
             "resume" => (Some(UnderWay { paused: false, ..scrub }), "was resumed"),
-            // The schedule waits for its time again.
+            // The schedule starts its interval again.
             "stop" => (None, "was stopped"),
             other => {
                 let what = format!("unknown action {other:?}; use pause, resume or stop");
@@ -86,8 +86,8 @@ impl Manager {
             let what = format!("the scrub of array {name} {how}");
             self.record(Note::of_array(EventKind::JobChanged, &name, what));
         }
-        // Before the answer, so that a scrub that was paused or stopped stays where it is, also after a crash. Also
-        // if nothing changed: the last try may have failed.
+        // The position is stored before the answer, so that a paused or stopped scrub keeps its position after a crash.
+        // The position is stored even if nothing changed, because the last attempt may have failed.
         if under_way.is_none_or(|scrub| scrub.paused)
             && let Err(error) = try_keep_scrub(self, at, true)
         {
@@ -102,10 +102,10 @@ impl Manager {
         Ok(ScrubChange { result, scrub: Some(self.scrub(&request.name)?) })
     }
 
-    /// The scrub under way or the last one, with what it found.
+    /// Returns the scrub in progress or the last scrub, with its findings.
     ///
     /// # Errors
-    /// When there is no such running array.
+    /// If there is no such running array.
     pub fn scrub(&mut self, name: &str) -> Result<api::Scrub, ControlError> {
         let at = self.find_running(name)?;
         let mut scrub = self.view(at).scrub.unwrap_or_default();

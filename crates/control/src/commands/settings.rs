@@ -16,7 +16,7 @@ use crate::record::store::Settings;
 use crate::upkeep::settings::put_settings;
 use crate::upkeep::spares::{choose_spare, use_spare};
 
-/// A name that an array is about to get.
+/// A rename in progress.
 struct Renaming {
     uuid: String,
     old: String,
@@ -24,10 +24,10 @@ struct Renaming {
 }
 
 impl Control {
-    /// Gives an array another name; its exports keep theirs.
+    /// Renames an array. Its exports keep their names.
     ///
     /// # Errors
-    /// When there is no such running array, the name is no name or taken, or it cannot be recorded.
+    /// If there is no such running array, the name is invalid or in use, or the name cannot be recorded.
     pub fn rename_array(&self, request: &RenameArrayRequest) -> Result<ArrayChange, ControlError> {
         let new = array_name(&request.new_name)?;
         let (renaming, _reserved) = self.reserve(|m| check_rename(m, &request.name, &new))?;
@@ -56,7 +56,7 @@ impl Control {
     /// Starts a rebuild that stalled: one that was halted or paused, or that waits for a drive (a spare is used).
     ///
     /// # Errors
-    /// When a member is out and there is no spare for it.
+    /// If a member is out and there is no spare for it.
     pub fn rebuild_array(
         &self,
         request: &RebuildArrayRequest,
@@ -98,10 +98,10 @@ impl Control {
         Ok(ArrayChange { result: result.into(), array, plan, ..ArrayChange::default() })
     }
 
-    /// Changes settings of an array. Fields that are absent stay as they are.
+    /// Changes settings of an array. Absent fields leave their settings unchanged.
     ///
     /// # Errors
-    /// When there is no such array, a value makes no sense, or it cannot be recorded.
+    /// If there is no such array, a value is invalid, or the settings cannot be recorded.
     pub fn set_array(&self, request: &SetArrayRequest) -> Result<ArrayChange, ControlError> {
         let mode = request.consistency.as_deref().map(consistency_of).transpose()?;
         let mut change = self.run(|m| set_array(m, request))?;
@@ -215,7 +215,8 @@ fn set_array(
     Ok(ArrayChange { result: result.into(), array, plan, ..ArrayChange::default() })
 }
 
-/// The array's UUID, whether its rebuild is halted, whether it is paused, and the members that wait for a drive.
+/// Returns the UUID of the array, the halted and the paused state of its rebuild, and the members that wait for a
+/// drive.
 fn standing_still(
     manager: &mut Manager,
     name: &str,

@@ -21,7 +21,7 @@ use crate::view::queues::controller;
 use crate::view::stats::{by_operation, counters};
 
 impl Manager {
-    /// Every array: those that run and those that are recorded and do not.
+    /// Returns every array: running arrays, and recorded arrays that do not run.
     pub fn arrays(&mut self) -> Vec<api::Array> {
         let mut arrays: Vec<api::Array> = (0..self.running.len()).map(|at| self.view(at)).collect();
         for record in &self.records.arrays {
@@ -29,11 +29,11 @@ impl Manager {
                 let entry = self.entries.get(&record.uuid);
                 let starting = entry.starting.as_ref();
                 arrays.push(match &entry.offline {
-                    // What speaks against it is known from the last try, and more to the point.
+                    // The reason from the last attempt is more specific.
                     Some(offline) => {
                         let mut view =
                             offline.view(record, self.records.export_names(&record.uuid));
-                        // Until it runs again, whatever it was tried with since.
+                        // The state persists until the array runs again.
                         view.states.extend(entry.loss.is_some().then(|| "lost".to_owned()));
                         if let Some(starting) = starting {
                             view.waits = starting.waits();
@@ -50,10 +50,10 @@ impl Manager {
         arrays
     }
 
-    /// One array by name or identity.
+    /// Returns one array by name or identity.
     ///
     /// # Errors
-    /// When there is none.
+    /// If there is no such array.
     pub fn array(&mut self, name: &str) -> Result<api::Array, ControlError> {
         let found = self.arrays().into_iter().find(|a| is_called(name, &a.name, &a.uuid));
         found.ok_or_else(|| self.no_such_array(name))
@@ -124,10 +124,10 @@ impl Manager {
 }
 
 impl Manager {
-    /// What a running array has done, and how long everything took.
+    /// Returns the counters and latencies of a running array.
     ///
     /// # Errors
-    /// When there is no such array, or it is not running.
+    /// If there is no such array, or it is not running.
     pub fn array_stats(&mut self, name: &str) -> Result<api::ArrayStats, ControlError> {
         let array = &self.running[self.find_running(name)?].array;
         let (status, latencies) = (array.status(), array.latencies());
@@ -149,10 +149,10 @@ impl Manager {
 }
 
 impl Manager {
-    /// An export with its hosts.
+    /// Returns an export with its hosts.
     ///
     /// # Errors
-    /// When there is none of that name.
+    /// If there is no export with this name.
     pub fn export(&self, name: &str) -> Result<ExportMessage, ControlError> {
         let record = self.records.export_record(name)?;
         let mut message = export_message(self, record);
@@ -164,7 +164,8 @@ impl Manager {
 }
 
 impl Manager {
-    /// The daemon itself. `socket` is where it listens, `memory_bytes` and `cpu_us` what the process uses.
+    /// Describes the daemon. `socket` is its listening address; `memory_bytes` and `cpu_us` are the resources of the
+    /// process.
     #[must_use]
     pub fn daemon(&self, socket: &str, memory_bytes: u64, cpu_us: u64) -> Daemon {
         let core = |(index, core): (usize, &CoreThread)| {
@@ -191,7 +192,7 @@ impl Manager {
         }
     }
 
-    /// Everything in one answer, with what is wrong first.
+    /// Returns the status of all objects in one answer, with problems first.
     pub fn status(&mut self, daemon: Daemon) -> SystemStatus {
         let arrays = self.arrays();
         let exports = self.exports();

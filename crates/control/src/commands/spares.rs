@@ -1,7 +1,7 @@
-//! Drives that wait to replace failed members: dedicated to one array, or in the pool for all.
+//! Spares: drives that replace failed members, dedicated to one array or available to all arrays.
 //!
-//! A spare is held open for as long as the daemon runs, so that no other program takes it. What is recorded of it is
-//! where it was and what identifies its medium; another medium at the same path is no spare.
+//! The daemon keeps a spare open, so that no other program uses the drive. The record contains the path and the
+//! identity of the medium. Another medium at the same path is not the spare.
 
 use strake_api::v1::{
     AddSpareRequest, ListSparesResponse, RemoveSpareRequest, Spare as SpareMessage, SpareChange,
@@ -29,10 +29,10 @@ use crate::remedy::not_among;
 use crate::state::running::Running;
 
 impl Control {
-    /// Makes a drive that holds nothing a spare. The same again is "unchanged".
+    /// Makes an empty drive a spare. For an existing spare, the result is "unchanged".
     ///
     /// # Errors
-    /// When the drive holds something, is in use, is in memory, or does not fit the array it is for.
+    /// If the drive is not empty, is in use, is in memory, or does not fit its array.
     pub fn add_spare(&self, request: &AddSpareRequest) -> Result<SpareChange, ControlError> {
         let path = self.run(|m| m.drives.path_of(&request.drive))?;
         let request = &AddSpareRequest { drive: path, ..request.clone() };
@@ -56,17 +56,17 @@ impl Control {
         Ok(change)
     }
 
-    /// Makes it an ordinary free drive again.
+    /// Removes a spare, which is then a free drive.
     ///
     /// # Errors
-    /// When it is no spare.
+    /// If the drive is not a spare.
     pub fn remove_spare(&self, request: &RemoveSpareRequest) -> Result<SpareChange, ControlError> {
-        // A spare that is not here is known by the path it was recorded with.
+        // A missing spare is identified by its recorded path.
         let (path, machine) = self.run(|m| {
             let path = m.drives.path_of(&request.drive).unwrap_or_else(|_| request.drive.clone());
             Ok((path, m.drives.machine().clone()))
         })?;
-        // Without the lock: the path may lie on something that does not answer.
+        // The lock is not held, because the path may be unresponsive.
         let seen = Sighting::within(&path, &machine, GLANCE_LIMIT).ok();
         self.run(|m| drop_spare(m, &path, seen.as_ref()))
     }
@@ -103,7 +103,7 @@ fn admit(
     if request.dry_run {
         return Ok(plan);
     }
-    // What could not be recorded is not begun.
+    // The change does not start if it could not be recorded.
     control.run(|m| m.records.check(&m.records.with_spare(record)))?;
     if request.overwrite {
         erase_foreign(drive, &mut control_wait())?;
@@ -113,7 +113,7 @@ fn admit(
     Ok(plan)
 }
 
-/// What a new spare replaces without delay: one of the members that are out.
+/// Returns the member that a new spare replaces immediately, if a member is out.
 fn used_at_once(manager: &Manager, record: &SpareRecord, drive: &Drive) -> Option<String> {
     let takes = |running: &&Running| {
         let own = record.array.is_empty() || record.array == running.uuid();
@@ -129,7 +129,7 @@ fn used_at_once(manager: &Manager, record: &SpareRecord, drive: &Drive) -> Optio
 }
 
 impl Manager {
-    /// Every spare.
+    /// Returns every spare.
     #[must_use]
     pub fn list_spares(&self) -> ListSparesResponse {
         let spares = self.records.spares.iter().map(|record| spare_message(self, record)).collect();
@@ -137,7 +137,7 @@ impl Manager {
     }
 }
 
-/// Checks everything about a new spare but its contents. True when it is one already.
+/// Checks everything about a new spare except its content. Returns true if the drive is already a spare.
 fn check_spare(
     manager: &mut Manager,
     request: &AddSpareRequest,

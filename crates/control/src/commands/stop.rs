@@ -1,4 +1,4 @@
-//! Whether the daemon may be stopped.
+//! The check before a stop of the daemon.
 
 use strake_api::v1::StopDaemonRequest;
 use strake_wording::say;
@@ -9,10 +9,10 @@ use crate::history::Outcome;
 use crate::manager::Manager;
 use crate::policy::advice::keep_open;
 
-/// The loss that a stop may cause, as requests accept it.
+/// Name of the loss that a stop may cause.
 const DATA: &str = "data";
 
-/// A stop that may begin.
+/// Permission to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MayStop;
 
@@ -23,11 +23,11 @@ impl Outcome for MayStop {
 }
 
 impl Control {
-    /// Checks that the daemon may stop. Nothing is stopped yet.
+    /// Checks that the daemon may stop. Stops nothing.
     ///
     /// # Errors
-    /// When the data of an array depend on a drive that is reachable only because it is open, unless the request
-    /// accepts that.
+    /// If the data of an array depend on a drive that is accessible only because it is open, unless the request accepts
+    /// the loss.
     pub fn check_stop(&self, request: &StopDaemonRequest) -> Result<MayStop, ControlError> {
         if let Some(other) = request.accept.iter().find(|loss| *loss != DATA) {
             let what = format!("{other:?} is no loss of a stop that can be accepted: {DATA}");

@@ -1,7 +1,7 @@
-//! NVMe drives that are taken from the driver of the kernel, so that this process drives them.
+//! Commands that detach NVMe drives from the driver of the kernel, so that this process drives them.
 //!
-//! What is intended is recorded before the first write to sysfs. Every write is idempotent, so a start or a repeated
-//! command completes what a crash interrupted. A controller is identified by its serial number.
+//! The intent is recorded before the first write to sysfs. Every write is idempotent, so a start or a repeated command
+//! completes what a crash interrupted. A controller is identified by its serial number.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -29,22 +29,22 @@ use crate::names::drive_key;
 use crate::record::store::{Aim, Config, SpareRecord, TakenRecord};
 use crate::remedy::{job, remove_spare};
 
-/// A controller of this host, and what it holds.
+/// A controller of this host, and its namespaces.
 pub(crate) struct Target {
     pub(crate) address: String,
     pub(crate) identity: Identity,
     pub(crate) picture: Picture,
-    /// Its namespaces, while the kernel drives it.
+    /// Namespaces of the controller, while the kernel drives it.
     pub(crate) namespaces: Vec<KernelDrive>,
 }
 
 impl Control {
-    /// Takes NVMe drives from the kernel. All are checked before the first is changed. A drive that is taken already is
-    /// "unchanged".
+    /// Detaches NVMe drives from the kernel. All drives are checked before the first change. For a taken drive, the
+    /// result is "unchanged".
     ///
-    /// # Errors
-    /// When a drive is in use or cannot be driven from user space; nothing was changed then. When a drive does not come
-    /// up or has another serial number; it was given back then, and drives before it stay taken.
+    /// If a drive is in use or cannot be driven from user space; then nothing was changed. Also if a drive does not
+    /// become ready or has another serial number; then this drive was returned to the kernel, and the drives before it
+    /// stay taken.
     pub fn take_drives(&self, request: &TakeDrivesRequest) -> Result<DriverChanges, ControlError> {
         let (addresses, reserved) = reserve_controllers(self, &request.drives)?;
         let reserved = Arc::new(reserved);
@@ -67,7 +67,7 @@ impl Control {
     }
 }
 
-/// A drive that may be taken.
+/// A drive to take.
 struct Wanted {
     target: Target,
     is_taken: bool,
@@ -75,7 +75,7 @@ struct Wanted {
 }
 
 impl Wanted {
-    /// Checks everything about the drive at `address`, and keeps others from using it.
+    /// Checks the drive at `address`, and prevents other uses.
     fn check(control: &Control, address: &str) -> Result<Self, ControlError> {
         let target = Target::look(control, address)?;
         if control.with(|m| is_taken(&m.records, &target))? {
@@ -112,7 +112,7 @@ fn check_room(taken: usize) -> Result<(), ControlError> {
     )))
 }
 
-/// Whether a drive is taken, recorded, and will stay so.
+/// True if a drive is taken, recorded, and not being released.
 fn is_taken(config: &Config, target: &Target) -> bool {
     let known = config.taken_of(&target.identity.serial);
     let is_recorded =
@@ -154,7 +154,7 @@ fn take(
     taken.unwrap_or_else(|| Err(silent(&record.address, limit, next))).map(|()| change)
 }
 
-/// A drive was left as it is: what was recorded of it before counts.
+/// Restores the earlier record of an unchanged drive.
 fn not_begun(
     control: &Control,
     record: &TakenRecord,
@@ -176,7 +176,7 @@ pub(crate) fn note_taken(control: &Control, record: &TakenRecord) -> Result<(), 
     control.run(|m| m.records.change(|config| config.put_taken(record)))
 }
 
-/// Gives a drive back that could not be taken, and says so.
+/// Returns a drive that could not be taken to the kernel, and reports this.
 fn undone(
     control: &Control,
     record: &TakenRecord,
@@ -192,7 +192,7 @@ fn undone(
     ControlError::device(format!("{why}; {state}"))
 }
 
-/// That the kernel or the controller does not answer.
+/// Returns the error of an unresponsive kernel or controller.
 pub(crate) fn silent(address: &str, limit: Duration, next: &str) -> ControlError {
     let what = format!(
         "{SCHEME}{address} has not answered for {} s; {next}. The kernel log (dmesg) may say why",
@@ -201,7 +201,7 @@ pub(crate) fn silent(address: &str, limit: Duration, next: &str) -> ControlError
     ControlError::new(ControlErrorKind::Silent, what)
 }
 
-/// An error at one of several drives, of which earlier ones are done.
+/// Adds the drives that were completed before the error.
 pub(crate) fn with_done(error: ControlError, verb: &str, drives: &[DriverChange]) -> ControlError {
     let done: Vec<&str> =
         drives.iter().filter(|d| d.result == "changed").map(|d| d.path.as_str()).collect();
@@ -212,14 +212,14 @@ pub(crate) fn with_done(error: ControlError, verb: &str, drives: &[DriverChange]
     ControlError::new(error.kind, what)
 }
 
-/// The answer about `drives`.
+/// Returns the answer about `drives`.
 pub(crate) fn changes(drives: Vec<DriverChange>) -> DriverChanges {
     let first =
         drives.iter().map(|drive| drive.result.as_str()).find(|result| *result != "unchanged");
     DriverChanges { result: first.unwrap_or("unchanged").to_owned(), drives }
 }
 
-/// Taken drives that are not open, which neither the kernel nor this process shows otherwise.
+/// Returns taken drives that are not open. Neither the kernel nor this process lists them otherwise.
 pub(crate) fn closed_taken(manager: &Manager) -> Vec<DriveMessage> {
     let message = |record: &TakenRecord| {
         let picture = manager.options.binder.host().picture(&record.address);
@@ -241,7 +241,7 @@ pub(crate) fn closed_taken(manager: &Manager) -> Vec<DriveMessage> {
     all.filter(|message| manager.drives.named(&message.path).is_none()).collect()
 }
 
-/// What binds the drives of this host.
+/// Returns the binder of the drives of this host.
 pub(crate) fn binder_of(control: &Control) -> Result<Binder, ControlError> {
     control.with(|m| m.options.binder.clone())
 }
@@ -250,11 +250,12 @@ pub(crate) fn binder_of(control: &Control) -> Result<Binder, ControlError> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Named {
     pub(crate) address: String,
-    /// The serial number that it was recorded with, when it was named by that.
+    /// The recorded serial number, if the request names the controller by serial number.
     pub(crate) serial: Option<String>,
 }
 
-/// The controllers that `specs` name, each once, reserved. No other command opens one of them.
+/// Returns the controllers that `specs` name, without duplicates, and reserves them. No other command can then open
+/// them.
 pub(crate) fn reserve_controllers(
     control: &Control,
     specs: &[String],
@@ -287,7 +288,7 @@ pub(crate) fn reserve_controllers(
     })
 }
 
-/// What commands have reserved that have drives of the controller at `address` open.
+/// Returns the keys of open drives of the controller at `address`.
 fn drive_keys_at(manager: &Manager, address: &str) -> BTreeSet<String> {
     let open = manager.drives.named(&format!("{SCHEME}{address}"));
     let mut keys: BTreeSet<String> =
@@ -300,13 +301,13 @@ fn drive_keys_at(manager: &Manager, address: &str) -> BTreeSet<String> {
     keys
 }
 
-/// What reserves the controller at `address`, and what is open of it.
+/// Returns the keys of the controller at `address` and of its open drives.
 pub(crate) fn reserved_at(manager: &Manager, address: &str) -> Vec<String> {
     let drives = drive_keys_at(manager, address).into_iter();
     drives.chain([opening_key(address)]).collect()
 }
 
-/// What is open of a drive of the kernel.
+/// Returns the open drive of a drive of the kernel, if any.
 fn open_of<'a>(manager: &'a Manager, drive: &KernelDrive) -> Option<&'a OpenDrive> {
     let is_it = |open: &&OpenDrive| {
         let medium = open.medium.as_ref().map(|(identity, _)| identity);
@@ -315,8 +316,8 @@ fn open_of<'a>(manager: &'a Manager, drive: &KernelDrive) -> Option<&'a OpenDriv
     manager.drives.all().iter().find(is_it)
 }
 
-/// Whether the recorded drive is the one at `address`, which the kernel drives. As long as VFIO has what is at the
-/// recorded address, another one is not.
+/// True if the drive of the kernel at `address` is the recorded drive. While VFIO has the device at the recorded
+/// address, no other drive is the recorded one.
 pub(crate) fn is_it(host: &Host, record: &TakenRecord, address: &str) -> bool {
     let is_bound = || host.picture(&record.address).is_some_and(|picture| picture.is_bound());
     let identity = host.picture(address).and_then(|picture| picture.identity);
@@ -324,10 +325,10 @@ pub(crate) fn is_it(host: &Host, record: &TakenRecord, address: &str) -> bool {
         && (record.address == address || !is_bound())
 }
 
-/// The PCI address of the controller that `spec` names.
+/// Returns the PCI address of the controller that `spec` names.
 fn address_in(manager: &Manager, spec: &str) -> Result<String, ControlError> {
     if let Some(record) = manager.records.taken_of(spec) {
-        // The kernel may drive it again, at another address.
+        // The kernel may drive the controller again, at another address.
         let host = manager.options.binder.host();
         let mut now = host.addresses_of(spec);
         now.retain(|address| is_it(host, record, address));
@@ -357,17 +358,17 @@ fn several_controllers(path: &str) -> ControlError {
     ))
 }
 
-/// Namespaces of the controller at `address`, as the kernel shows them.
+/// Returns the kernel's namespaces of the controller at `address`.
 pub(crate) fn namespaces_at(machine: &Machine, address: &str) -> Vec<KernelDrive> {
     let drives = machine.drives().into_iter();
     drives.filter(|drive| drive.pci.iter().any(|pci| pci == address)).collect()
 }
 
 impl Target {
-    /// What is at `address`.
+    /// Returns the controller at `address`.
     ///
     /// # Errors
-    /// When there is nothing, or its serial number is not known.
+    /// If there is no controller, or its serial number is unknown.
     pub(crate) fn look(control: &Control, address: &str) -> Result<Self, ControlError> {
         let (binder, machine, recorded) = control.with(|m| {
             let recorded = m.records.taken_at(address);
@@ -394,9 +395,9 @@ impl Target {
         Ok(Self { identity, ..target })
     }
 
-    /// What identifies a controller that the kernel does not drive.
+    /// Returns the identity of a controller that the kernel does not drive.
     fn identify(&self, binder: &Binder) -> Result<Identity, ControlError> {
-        // What cannot be driven is not opened.
+        // A controller that cannot be driven is not opened.
         self.refuse_obstacles()?;
         if !self.picture.is_bound() {
             return Err(ControlError::state(format!(
@@ -416,17 +417,18 @@ impl Target {
         read.map_err(|error| ControlError::device(error.to_string()))
     }
 
-    /// Its name once it is taken.
+    /// Returns the name of the taken drive.
     pub(crate) fn path(&self) -> String {
         format!("{SCHEME}{}", self.address)
     }
 
-    /// Whether the kernel drives it and has found no namespace of it, which would appear and could be mounted.
+    /// True if the kernel drives the controller but has found no namespace. A namespace may still appear and be
+    /// mounted.
     pub(crate) fn is_still_scanned(&self) -> bool {
         self.picture.identity.is_some() && self.picture.namespaces.is_empty()
     }
 
-    /// Refuses what cannot be bound to vfio-pci, and what the kernel uses.
+    /// Refuses controllers that cannot be bound to vfio-pci, and drives that the kernel uses.
     pub(crate) fn refuse_obstacles(&self) -> Result<(), ControlError> {
         if let Some(what) = self.picture.obstacle() {
             return Err(ControlError::refused(format!("{} {what}", self.path())));
@@ -453,7 +455,7 @@ impl Target {
         Ok(())
     }
 
-    /// Refuses a drive whose serial number another recorded drive has: the record of that would be lost.
+    /// Refuses a drive with the serial number of another recorded drive, whose record would be lost.
     fn refuse_same_serial(&self, manager: &Manager) -> Result<(), ControlError> {
         let Some(known) = manager.records.taken_of(&self.identity.serial) else { return Ok(()) };
         let there = manager.options.binder.host().picture(&known.address);
@@ -472,14 +474,14 @@ impl Target {
         )))
     }
 
-    /// Refuses a drive that this daemon uses by the driver of the kernel.
+    /// Refuses a drive that this daemon uses through the driver of the kernel.
     pub(crate) fn refuse_open(&self, manager: &Manager) -> Result<(), ControlError> {
         let is_open = |drive: &&KernelDrive| open_of(manager, drive).is_some();
         let Some(drive) = self.namespaces.iter().find(is_open) else { return Ok(()) };
         Err(ControlError::refused(format!("{} is in use by this daemon", drive.path)))
     }
 
-    /// Refuses drives of arrays that are served, and spares.
+    /// Refuses drives of serving arrays, and spares.
     fn refuse_members(&self, manager: &Manager) -> Result<(), ControlError> {
         for drive in &self.namespaces {
             let open = open_of(manager, drive);
@@ -490,9 +492,9 @@ impl Target {
         refuse_member(manager, &self.path(), open.as_deref())
     }
 
-    /// Keeps its namespaces from being used until the result is dropped.
+    /// Prevents the use of the namespaces until the result is dropped.
     pub(crate) fn claim(&self, binder: &Binder) -> Result<Claims, ControlError> {
-        // A controller that died has no node of a namespace.
+        // A failed controller has no device node of a namespace.
         let alive = self
             .namespaces
             .iter()
@@ -506,8 +508,7 @@ impl Target {
     }
 }
 
-/// Refuses the drive at `path`, with the identity if it is known, when it belongs to an array that is served, or is a
-/// spare.
+/// Refuses the drive at `path`, with its identity if known, if it belongs to a serving array or is a spare.
 pub(crate) fn refuse_member(
     manager: &Manager,
     path: &str,

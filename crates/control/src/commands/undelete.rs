@@ -1,4 +1,4 @@
-//! Destroyed arrays, for as long as their drives were not used for something else.
+//! Undelete of destroyed arrays whose drives were not used otherwise.
 
 use strake_api::v1::{
     ArrayChange, CreateExportRequest, ImportArraysRequest, RenameArrayRequest, UndeleteArrayRequest,
@@ -21,10 +21,10 @@ use crate::record::store::{DestroyedRecord, ExportRecord};
 use crate::upkeep::settings::put_settings;
 
 impl Control {
-    /// Brings a destroyed array back, with the exports and settings it had.
+    /// Restores a destroyed array with its exports and settings.
     ///
     /// # Errors
-    /// When no label of such an array is found, its drives were used since, or too few are left.
+    /// If no label of such an array is found, its drives were used since, or too few drives remain.
     pub fn undelete_array(
         &self,
         request: &UndeleteArrayRequest,
@@ -42,7 +42,7 @@ impl Control {
         plan.extend(
             exports.iter().map(|e| format!("offer it as {} on {} again", e.name, e.listen)),
         );
-        // A plan is only shown where the real run would not be refused.
+        // A plan is shown only if the real run would not be refused.
         check_destroyed(&drives, &mut control_wait())?;
         if request.dry_run {
             let mut warnings = self.with(|m| refused_exports(m, &name, &exports))?;
@@ -53,11 +53,11 @@ impl Control {
         unmark_destroyed(&drives, &mut control_wait())?;
         let paths = drives.iter().map(|d| d.path.clone()).collect();
         drop(drives);
-        // The import reserves the drives itself.
+        // The import itself reserves the drives.
         drop(reserved);
         let mut warnings = start_again(self, &uuid, paths)?;
         warnings.extend(record.iter().flat_map(|record| offer_again(self, record)));
-        // Members record exports as well, which the import has not offered.
+        // Members record exports too, which the import has not created.
         let mut kept = self.with(|m| m.records.kept_exports(&uuid))?;
         kept.retain(|kept| exports.iter().all(|export| export.name != kept.name));
         warnings.extend(kept.iter().map(|export| not_offered(export, &name)));
@@ -74,14 +74,14 @@ fn start_again(
     let import = ImportArraysRequest {
         name: uuid.to_owned(),
         drives,
-        // Drives that were used for something else are gone for good; what is left has been counted already.
+        // Drives that were used otherwise are permanently lost. The remaining drives were already counted.
         allow_degraded: true,
         ..ImportArraysRequest::default()
     };
     Ok(control.start_found(&import)?.warnings)
 }
 
-/// Restores what was recorded beside the array; what cannot be is returned in words.
+/// Restores the records of the array's exports and settings. Returns warnings about failures.
 fn offer_again(control: &Control, record: &DestroyedRecord) -> Vec<String> {
     let mut warnings = Vec::new();
     for export in &record.exports {
@@ -95,7 +95,7 @@ fn offer_again(control: &Control, record: &DestroyedRecord) -> Vec<String> {
     warnings
 }
 
-/// The drives with labels of the destroyed array asked for; its identity and its name.
+/// Returns the drives with labels of the requested destroyed array, its identity and its name.
 fn find_destroyed(
     reserved: &mut Reserved,
     request: &UndeleteArrayRequest,
@@ -109,7 +109,7 @@ fn find_destroyed(
         let (uuid, name) = (label.array.to_string(), label.name.to_string());
         let identity = drive.device.identity();
         let asked_for = is_called(&request.name, &name, &uuid);
-        // A drive that was put to another use since cannot be brought back, though its labels outlived that.
+        // A drive that was used otherwise since cannot be restored, although its labels are intact.
         if !asked_for || written_over(&drive)?.is_some() {
             return Ok(());
         }
@@ -127,11 +127,11 @@ fn find_destroyed(
         add(reserved.open(path)?)?;
     }
     for path in look {
-        // Drives that were not named may be missing or busy; what is found decides.
+        // Drives that were not named may be missing or busy. The drives that are found decide.
         let _ = reserved.open_now(path).and_then(&mut add);
     }
     if found.len() > 1 {
-        // One whose drives were used since is no choice.
+        // Arrays whose drives were used since are not candidates.
         let whole = |a: &Destroyed| check_destroyed(&a.drives, &mut control_wait()).is_ok();
         let (whole, rest): (Vec<_>, Vec<_>) = found.into_iter().partition(whole);
         found = if whole.is_empty() { rest } else { whole };
@@ -159,7 +159,7 @@ struct Destroyed {
     drives: Vec<Drive>,
 }
 
-/// Several destroyed arrays have one name.
+/// Returns the error for several destroyed arrays with one name.
 fn several(name: &str, found: &[Destroyed]) -> ControlError {
     let each = found.iter().map(|array| {
         let paths: Vec<&str> = array.drives.iter().map(|drive| drive.path.as_str()).collect();
@@ -169,7 +169,7 @@ fn several(name: &str, found: &[Destroyed]) -> ControlError {
     ControlError::refused(say(what).then(Text::join(each, "; ")))
 }
 
-/// How to bring back a destroyed array whose name another one has now.
+/// Returns the commands that restore a destroyed array whose name is in use by another array.
 fn bring_back(name: &str, destroyed: &DestroyedRecord) -> Text {
     let rename = RenameArrayRequest { name: name.to_owned(), ..Default::default() };
     let drives = destroyed.drives.join(", ");
@@ -197,7 +197,7 @@ fn plan_undelete(manager: &mut Manager, request: &UndeleteArrayRequest) -> Plann
         let what = format!("array {} is not destroyed; ", known.name);
         return Err(ControlError::state(say(what).then(older)));
     }
-    // A name may have been used again: labels tell which of its arrays can be brought back.
+    // A name may have been used repeatedly. The labels show which of these arrays can be restored.
     let records = manager.records.destroyed.iter().filter(|d| is_called(name, &d.name, &d.uuid));
     let mut look: Vec<String> = Vec::new();
     for path in records.rev().flat_map(|record| &record.drives) {
@@ -213,7 +213,7 @@ fn plan_undelete(manager: &mut Manager, request: &UndeleteArrayRequest) -> Plann
     Ok((look, keys))
 }
 
-/// Why exports of a destroyed array would not be offered again with it, in words.
+/// Returns the reasons why exports of a destroyed array would not be created again.
 fn refused_exports(manager: &Manager, name: &str, exports: &[ExportRecord]) -> Vec<String> {
     let mut config = manager.records.config.clone();
     let mut warnings = Vec::new();

@@ -1,7 +1,7 @@
-//! Converting an array to format 2 (`strake array upgrade-format`).
+//! Conversion of an array to format 2 (`strake array upgrade-format`).
 //!
-//! It is growing without more room: the array is stopped, gets one label more, and is started from its drives. No block
-//! moves, so a crash anywhere leaves an array of the one format or of the other.
+//! The conversion works like growing without additional space: the array is stopped, gets a new label, and is started
+//! from its drives. No block moves, so a crash at any time leaves an array of the old or the new format.
 
 use strake_api::v1::{ArrayChange, GrowArrayRequest, UpgradeFormatRequest};
 use strake_engine::Change;
@@ -13,12 +13,11 @@ use crate::error::ControlError;
 use crate::events::{EventKind, Note};
 
 impl Control {
-    /// Converts an array to the newest format. When it has that already, it is "unchanged".
+    /// Converts an array to the newest format. If it already has this format, the result is "unchanged".
     ///
     /// # Errors
-    /// When a member has no room for what that format records, is not in sync, something else is being done to the
-    /// array, clients would be disconnected and that was not accepted, or a drive fails. The array keeps its format
-    /// then.
+    /// If a member has no space for the records of this format or is not in sync, another operation on the array is in
+    /// progress, clients would be disconnected without acceptance, or a drive fails. The array then keeps its format.
     pub fn upgrade_format(
         &self,
         request: &UpgradeFormatRequest,
@@ -61,7 +60,7 @@ impl Control {
     }
 }
 
-/// What changes, step by step.
+/// Returns the steps of the conversion.
 fn describe(intended: &Intended) -> Vec<String> {
     let Intended { name, plan, view, .. } = intended;
     let (before, after) = plan.least_drive_bytes();

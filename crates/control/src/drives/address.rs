@@ -1,4 +1,4 @@
-//! What the specification of a drive says: local, in memory or remote, and whether it outlasts the daemon.
+//! Properties of the specification of a drive: local, in memory or remote, and valid after a restart.
 
 use strake_dev_fabrics::address::SCHEME;
 use strake_dev_fabrics::{Address, Reason};
@@ -7,22 +7,22 @@ use strake_engine::Drive;
 
 use crate::error::ControlError;
 
-/// Whether `path` names a drive of another machine.
+/// True if `path` names a remote drive.
 pub(crate) fn is_remote(path: &str) -> bool {
     path.starts_with(SCHEME)
 }
 
-/// Whether what is at `path` can be found there by another daemon later.
+/// True if a later daemon can find the drive at `path`.
 pub(crate) fn outlasts(path: &str) -> bool {
     path.starts_with('/') || is_remote(path) || pci_address(path).is_some()
 }
 
-/// The address of a controller on the PCI bus that this process drives, if `path` names one.
+/// Returns the PCI address of a controller that this process drives, if `path` names one.
 pub(crate) fn pci_address(path: &str) -> Option<&str> {
     path.strip_prefix(PCI)
 }
 
-/// The path of such a controller in its usual form.
+/// Returns the path of such a controller in canonical form.
 pub(crate) fn pci_path(text: &str) -> Result<String, ControlError> {
     match pci::address_of(text) {
         Some(address) => Ok(format!("{PCI}{address}")),
@@ -32,12 +32,12 @@ pub(crate) fn pci_path(text: &str) -> Result<String, ControlError> {
     }
 }
 
-/// The address in its usual form.
+/// Parses an address.
 pub(crate) fn address_of(text: &str) -> Result<Address, ControlError> {
     text.parse().map_err(|error| ControlError::usage(format!("{error}")))
 }
 
-/// What is said about a drive whose connection is lost.
+/// Returns the note about a drive with a lost connection.
 pub(crate) fn lost_note(reason: Reason) -> String {
     if reason == Reason::TakenOver {
         return reason.to_string();
@@ -45,7 +45,7 @@ pub(crate) fn lost_note(reason: Reason) -> String {
     format!("its connection is lost and is being restored: {reason}")
 }
 
-/// Paths worth looking at after a restart: drives in memory are gone then.
+/// Returns the paths that are valid after a restart. Drives in memory no longer exist then.
 pub(crate) fn remembered(drives: &[Drive]) -> Vec<String> {
     drives.iter().map(|d| d.path.clone()).filter(|path| outlasts(path)).collect()
 }

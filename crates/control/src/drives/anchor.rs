@@ -1,4 +1,4 @@
-//! Whether an open drive is still found at its path.
+//! The check that an open drive is still at its path.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use strake_dev_uring::Machine;
 
 use crate::drives::{Key, Medium, OpenDrive, key_of, medium};
 
-/// Where an open drive should be found.
+/// The expected path and identity of an open drive.
 #[derive(Clone, Debug)]
 pub struct Anchor {
     path: String,
@@ -14,19 +14,19 @@ pub struct Anchor {
     medium: Option<Medium>,
 }
 
-/// What is at the path of an open drive.
+/// The object at the path of an open drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtPath {
-    /// The drive, or something that cannot be distinguished from it.
+    /// The drive, or an object that cannot be distinguished from it.
     Itself,
-    /// Nothing.
+    /// No object.
     Nothing,
-    /// Another drive: opening the path again does not reach the one that is open.
+    /// Another drive. A new open of the path would not access the open drive.
     Another,
 }
 
 impl AtPath {
-    /// What can be said of `path` without knowing what should be there.
+    /// Checks `path` without a known identity.
     #[must_use]
     pub fn of(path: &str) -> Self {
         let gone = |error: std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
@@ -35,7 +35,7 @@ impl AtPath {
 }
 
 impl OpenDrive {
-    /// Where it should be found when it was opened as `path`.
+    /// Returns the anchor of the drive that was opened as `path`.
     #[must_use]
     pub fn anchor(&self, path: &str) -> Anchor {
         Anchor { path: path.to_owned(), key: self.key, medium: self.medium.clone() }
@@ -43,7 +43,7 @@ impl OpenDrive {
 }
 
 impl Anchor {
-    /// Looks what is at the path now. Asks the file system, which may take its time.
+    /// Checks the object at the path. Accesses the file system, which may be slow.
     #[must_use]
     pub fn look(&self, machine: &Machine) -> AtPath {
         if self.key.is_named() {
@@ -52,12 +52,14 @@ impl Anchor {
         if AtPath::of(&self.path) == AtPath::Nothing {
             return AtPath::Nothing;
         }
-        // What cannot be looked at may be anything, so it is nothing to act upon.
+        // The object is unknown, so no action is taken.
         let Some((key, _)) = key_of(&self.path) else { return AtPath::Itself };
         let now = machine.at_node(&self.path).map(medium);
-        // A device number may be given to another drive, and a drive another number; its medium tells.
+        // Another drive may get the device number, and a drive may get another number. Only the medium identifies a
+        // drive.
         let same = match (&self.medium, &now) {
-            // A drive that grew under its number is the same: while it is open, no other drive gets that number.
+            // A drive that grew with the same number is the same drive: while it is open, no other drive gets its
+            // number.
             (Some(was), Some(is)) => {
                 was == is || (self.key == key && was.0 == is.0 && was.1 < is.1)
             }

@@ -1,4 +1,4 @@
-//! What NVMe drives say about their own state, under the kernel's driver and under ours.
+//! Health reports of NVMe drives, through the driver of the kernel or of this process.
 
 use std::io;
 use std::path::Path;
@@ -11,25 +11,25 @@ use strake_nvme_wire::health::{
 };
 use strake_nvme_wire::log::{ERROR_BYTES, HEALTH_BYTES, page};
 
-/// Entries of the error log that are shown, the newest ones.
+/// Maximum number of shown entries of the error log. The newest entries are shown.
 const ERROR_ENTRIES: usize = 16;
 
-/// Where the log pages of a drive come from.
+/// The source of the log pages of a drive.
 pub(crate) trait HealthSource: Send + Sync {
-    /// The first `bytes` bytes of the log page `number`. May wait for the drive for a minute.
+    /// Returns the first `bytes` bytes of the log page `number`. May wait for the drive for a minute.
     ///
     /// # Errors
-    /// Why there is no such page, in words.
+    /// The reason why there is no such page, as text.
     fn log_page(&self, number: u8, bytes: u32) -> Result<Vec<u8>, String>;
 
-    /// What the controller says of its log pages. May wait as well.
+    /// Returns the supported log pages of the controller. May wait too.
     ///
     /// # Errors
-    /// Why it does not say that, in words.
+    /// The reason for a failure, as text.
     fn pages(&self) -> Result<LogPages, String>;
 }
 
-/// A drive that the kernel drives, by its device node.
+/// A drive of the kernel driver, by its device node.
 pub(crate) struct OfKernel(pub(crate) String);
 
 impl HealthSource for OfKernel {
@@ -43,7 +43,7 @@ impl HealthSource for OfKernel {
     }
 }
 
-/// The kernel lets only privileged processes send most admin commands.
+/// The kernel allows most admin commands only for privileged processes.
 fn in_words(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::PermissionDenied => {
@@ -53,7 +53,7 @@ fn in_words(error: &io::Error) -> String {
     }
 }
 
-/// A drive that this process drives: its keeper asks.
+/// A drive that this process drives. The driver reads the pages.
 impl HealthSource for LogReader {
     fn log_page(&self, number: u8, bytes: u32) -> Result<Vec<u8>, String> {
         Self::log_page(self, number, bytes).map_err(|error| error.to_string())
@@ -64,31 +64,31 @@ impl HealthSource for LogReader {
     }
 }
 
-/// Everything that a drive says about itself.
+/// The health report of a drive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Report {
     pub(crate) smart: Smart,
-    /// The newest errors of its log.
+    /// The newest entries of the error log.
     pub(crate) errors: Vec<ErrorEntry>,
-    /// What drives for data centres say in addition.
+    /// The extended log page of data center drives.
     pub(crate) ocp: Option<Ocp>,
-    /// Why the errors are missing, if they are.
+    /// The reason why the errors are missing, if any.
     pub(crate) note: String,
 }
 
-/// The health page of a drive.
+/// Reads the health page of a drive.
 ///
 /// # Errors
-/// Why it cannot be read, in words.
+/// The reason for a failure, as text.
 pub(crate) fn smart_of(source: &dyn HealthSource) -> Result<Smart, String> {
     let bytes = source.log_page(page::HEALTH, HEALTH_BYTES as u32)?;
     Ok(Smart::decode(&whole(&bytes)?))
 }
 
-/// All pages of a drive.
+/// Reads all pages of a drive.
 ///
 /// # Errors
-/// When it has not even the health page, which every NVMe drive has.
+/// If it lacks the health page, which every NVMe drive has.
 pub(crate) fn report_of(source: &dyn HealthSource) -> Result<Report, String> {
     let smart = smart_of(source)?;
     let mut report = Report { smart, ..Report::default() };
@@ -98,8 +98,9 @@ pub(crate) fn report_of(source: &dyn HealthSource) -> Result<Report, String> {
     Ok(report)
 }
 
-/// Reads what not every drive has, and only what the drive says that it has: a page that it refuses is another entry in
-/// its error log. After the first failure nothing else is asked: drivers reset a controller that does not answer.
+/// Reads optional pages, and only pages that the drive lists as supported, because every refused page is an entry in
+/// its error log. After the first failure, no further pages are read, because drivers reset a controller that does not
+/// answer.
 fn read_more(source: &dyn HealthSource, report: &mut Report) -> Result<(), String> {
     let no = |what: &'static str| move |why: String| format!("{what} cannot be read: {why}");
     let pages = source.pages().map_err(no("the length of the error log"))?;
@@ -124,7 +125,7 @@ fn whole<const N: usize>(bytes: &[u8]) -> Result<[u8; N], String> {
         .map_err(|_| format!("the drive answered with {} bytes instead of {N}", bytes.len()))
 }
 
-/// Where the pages of the drive at `path` come from, if the kernel drives it as NVMe.
+/// Returns the health source of the drive at `path`, which the kernel drives.
 pub(crate) fn source_of_kernel(path: &str) -> Arc<dyn HealthSource> {
     Arc::new(OfKernel(path.to_owned()))
 }
@@ -138,22 +139,22 @@ pub(crate) mod tests {
     use strake_nvme_wire::log::{ERROR_BYTES, Failure, Health};
     use strake_nvme_wire::status::Status;
 
-    /// A drive with these pages.
+    /// A simulated drive with these pages.
     #[derive(Default)]
     pub(crate) struct Pages {
         pages: BTreeMap<u8, Vec<u8>>,
-        /// What was asked for: page and bytes.
+        /// Requested pages and bytes.
         asked: Mutex<Vec<(u8, u32)>>,
     }
 
     impl Pages {
-        /// Pages that were asked for since the last call.
+        /// Returns the requested pages since the last call.
         fn asked(&self) -> Vec<u8> {
             let asked = std::mem::take(&mut *self.asked.lock().expect("nothing panics"));
             asked.into_iter().map(|(number, _)| number).collect()
         }
 
-        /// Has the drive list the log pages that it has.
+        /// Makes the drive list its log pages.
         fn list(&mut self) {
             let mut list = vec![0; LIST_BYTES];
             self.pages.keys().for_each(|number| list[4 * usize::from(*number)] = 1);
@@ -175,7 +176,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// A drive that has become read-only, with one entry in its error log.
+    /// Returns a drive that has become read-only, with one entry in its error log.
     pub(crate) fn read_only() -> Pages {
         let health =
             Health { writes_refused: true, media_errors: 3, failures: 1, ..Health::default() };
@@ -202,8 +203,8 @@ pub(crate) mod tests {
         assert_eq!(report_of(&Pages::default()), Err::<Report, _>("no page 0x2".into()));
     }
 
-    /// A page that a drive does not have was asked for. The drive noted an error each time; firmware that hangs instead
-    /// cost a reset each time.
+    /// The history of the bug: unsupported pages were requested. The drive recorded an error each time, and firmware
+    /// that hung instead caused a reset each time.
     #[test]
     fn a_drive_is_asked_only_for_what_it_says_that_it_has() {
         let mut pages = read_only();

@@ -1,5 +1,4 @@
-//! Reading labels outside of a running array. Each look has a limit: the drive is asked by a thread that can be left
-//! behind.
+//! Reads of labels outside of a running array. Each read has a time limit, and runs on a thread that can be abandoned.
 
 use std::time::Duration;
 
@@ -18,7 +17,7 @@ use crate::error::ControlError;
 use crate::limits::LOOK_LIMIT;
 use crate::remedy::{LOSSY, start};
 
-/// Looks at `drive` with `look`, which has `limit` to end.
+/// Runs `look` on `drive` with the time limit `limit`.
 fn within<T: Send + 'static>(
     drive: &Drive,
     limit: Duration,
@@ -32,22 +31,22 @@ fn within<T: Send + 'static>(
     Ok(bounded::ask(&drive.path, limit, read)??)
 }
 
-/// What is on `drive`.
+/// Returns the contents of `drive`.
 pub(crate) fn inspect(drive: &Drive) -> Result<Inspection, ControlError> {
     within(drive, LOOK_LIMIT, |io| io.inspect())
 }
 
-/// What the labels of a drive say, and what has become of them since.
+/// The newest label of a drive, and its damage.
 pub(crate) struct Reading {
     /// The newest label.
     pub(crate) label: Superblock,
-    /// What other software has put on the drive since, by its usual name.
+    /// Foreign content that was written since, by its usual name.
     pub(crate) written_over: Option<&'static str>,
     /// The end at which its labels were overwritten.
     pub(crate) overwritten: Option<Copy>,
 }
 
-/// The newest label on `drive` that counts, read within `limit`. Reads nothing else of a drive without one.
+/// Reads the newest valid label on `drive` within `limit`. Without a label, reads nothing else.
 pub(crate) fn read_label(drive: &Drive, limit: Duration) -> Result<Option<Reading>, ControlError> {
     within(drive, limit, |io| {
         let Some(label) = io.newest_label()?.filter(|label| !label.destroyed) else {
@@ -58,17 +57,17 @@ pub(crate) fn read_label(drive: &Drive, limit: Duration) -> Result<Option<Readin
     })
 }
 
-/// What other software has put on a labelled `drive` since, by its usual name.
+/// Returns foreign content that was written to a labelled `drive`, by its usual name.
 pub(crate) fn written_over(drive: &Drive) -> Result<Option<&'static str>, ControlError> {
     within(drive, LOOK_LIMIT, |io| io.written_over())
 }
 
-/// The end of a labelled `drive` at which its labels were overwritten.
+/// Returns the end of a labelled `drive` at which its labels were overwritten.
 pub(crate) fn overwritten(drive: &Drive) -> Result<Option<Copy>, ControlError> {
     within(drive, LOOK_LIMIT, |io| io.overwritten())
 }
 
-/// Marks `drive`'s label as destroyed if it is one of `array`.
+/// Marks the label of `drive` as destroyed if it belongs to `array`.
 pub(crate) fn retire(drive: &Drive, array: &str) -> Result<(), ControlError> {
     let ours = inspect(drive)?.label.is_some_and(|l| l.array.to_string() == array && !l.destroyed);
     if ours {
@@ -82,25 +81,25 @@ pub(crate) fn retire(drive: &Drive, array: &str) -> Result<(), ControlError> {
 pub(crate) struct Labelled {
     pub(crate) drive: Drive,
     pub(crate) label: Superblock,
-    /// What other software has put on the drive since, by its usual name: its contents are no longer the member's,
-    /// though its labels, which lie in two rings, survived.
+    /// Foreign content that was written since, by its usual name. The data of the member are then invalid, although its
+    /// labels in two rings are intact.
     pub(crate) written_over: Option<&'static str>,
-    /// The end at which its labels were overwritten, while those at the other end survived.
+    /// The end at which its labels were overwritten, while the labels at the other end are intact.
     pub(crate) overwritten: Option<Copy>,
 }
 
 impl Labelled {
-    /// What tells the drive's medium from others.
+    /// Returns the identity of the medium.
     pub(crate) fn identity(&self) -> String {
         self.drive.device.identity()
     }
 
-    /// Whether its contents can be those of the member its label names.
+    /// True if the drive can contain the data of the member in its label.
     pub(crate) fn is_usable(&self) -> bool {
         self.written_over.is_none() && self.overwritten.is_none()
     }
 
-    /// What makes the drive useless as the member its label names; `None` when it is not.
+    /// Returns the damage that makes the drive unusable as the member in its label; `None` without damage.
     pub(crate) fn damage(&self) -> Option<String> {
         let path = &self.drive.path;
         if let Some(found) = self.written_over {
@@ -116,7 +115,7 @@ impl Labelled {
         ))
     }
 
-    /// Why the drive is not used as the member its label names, and what to do; `None` when it is.
+    /// Returns the reason why the drive is not used as the member in its label, with the remedy; `None` if it is used.
     pub(crate) fn objection(&self) -> Option<Text> {
         let damage = self.damage()?;
         let (path, name, slot) = (&self.drive.path, &self.label.name, self.label.slot);
@@ -142,19 +141,19 @@ pub(crate) fn labelled(drive: Drive, limit: Duration) -> Result<Option<Labelled>
     Ok(Some(Labelled { drive, label, written_over, overwritten }))
 }
 
-/// Everything known that is on a drive.
+/// Returns all known contents of a drive.
 pub(crate) fn look(drive: &Drive) -> Result<OnDrive, ControlError> {
     let mut wait = control_wait();
     Ok(MemberIo::open(drive, &mut wait)?.look()?)
 }
 
-/// Removes what is Strake's.
+/// Removes all content of Strake.
 pub(crate) fn wipe(drive: &Drive) -> Result<(), ControlError> {
     let mut wait = control_wait();
     Ok(MemberIo::open(drive, &mut wait)?.disown()?)
 }
 
-/// The geometry that a label describes, when this version knows it.
+/// Returns the geometry of a label, if this version supports it.
 pub(crate) fn geometry_of(label: &Superblock) -> Option<Geometry> {
     understood(label).ok()
 }

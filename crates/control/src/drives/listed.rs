@@ -1,4 +1,4 @@
-//! Drives that came to the machine and went from it.
+//! Detection of drives that appeared on the host or disappeared.
 
 use std::collections::BTreeSet;
 
@@ -6,11 +6,11 @@ use strake_dev_uring::Machine;
 
 use crate::events::{EventKind, Note};
 
-/// Rounds of upkeep after which drives are listed although their names are the same as before: a drive may die or come
-/// to life under its name. A list costs dozens of files of sysfs for every drive.
+/// Number of rounds of upkeep after which drives are listed even if their names have not changed, because a drive may
+/// fail or return under the same name. A list reads dozens of sysfs files for every drive.
 const LISTED_EVERY: u32 = 10;
 
-/// The machine's drives as they were last listed.
+/// The last list of the host's drives.
 #[derive(Default)]
 pub(crate) struct Listed {
     names: Vec<String>,
@@ -20,19 +20,20 @@ pub(crate) struct Listed {
 }
 
 impl Listed {
-    /// Whether drives were not listed yet, so that the next look shows all of them.
+    /// True if drives were not listed yet. The next list then reports all drives as new.
     pub(crate) fn is_new(&self) -> bool {
         self.paths.is_none()
     }
 
-    /// The machine's block devices that came since the last look, and what to report of those that came and went.
+    /// Returns the block devices that appeared since the last list, and events about drives that appeared or
+    /// disappeared.
     pub(crate) fn notice(&mut self, machine: &Machine) -> (Vec<String>, Vec<Note>) {
         let names = machine.names();
         self.rounds += 1;
         if self.paths.is_some() && self.names == names && self.rounds < LISTED_EVERY {
             return (Vec::new(), Vec::new());
         }
-        // A controller has no block device for a moment when its driver begins, and when it ends.
+        // A controller has no block device for a short time when its driver starts or stops.
         let drives = machine.block_devices().into_iter();
         let now: BTreeSet<String> = drives.map(|drive| drive.path).collect();
         let before = self.paths.take();

@@ -1,4 +1,4 @@
-//! What drives hold that keeps them from being used.
+//! Content of drives that prevents their use.
 
 use strake_engine::Drive;
 use strake_ondisk::Foreign;
@@ -7,10 +7,10 @@ use strake_wording::Amendment;
 use crate::drives::label::inspect;
 use crate::error::ControlError;
 
-/// What is said before a request that overwrites drives.
+/// Text before a request that overwrites drives.
 pub(crate) const NOT_NEEDED: &str = ", or, if its content is not needed: ";
 
-/// What a drive holds that keeps it from being used, by its usual name.
+/// Returns the content of a drive that prevents its use, by its usual name.
 fn occupant(drive: &Drive) -> Result<Option<String>, ControlError> {
     let found = inspect(drive)?;
     let label = found
@@ -21,10 +21,10 @@ fn occupant(drive: &Drive) -> Result<Option<String>, ControlError> {
     Ok(label.or_else(|| foreign.map(|f| f.to_string())))
 }
 
-/// What is lost when drives are overwritten, as steps of a plan.
+/// Returns the losses if drives are overwritten, as steps of a plan.
 ///
 /// # Errors
-/// When a drive cannot be read.
+/// If a drive cannot be read.
 pub(crate) fn overwritten(drives: &[Drive]) -> Result<Vec<String>, ControlError> {
     let mut steps = Vec::new();
     for drive in drives {
@@ -34,7 +34,7 @@ pub(crate) fn overwritten(drives: &[Drive]) -> Result<Vec<String>, ControlError>
     Ok(steps)
 }
 
-/// Refuses drives that hold something, naming it.
+/// Refuses drives that are not empty. The error names the content.
 pub(crate) fn refuse_occupied(drives: &[Drive]) -> Result<(), ControlError> {
     for drive in drives {
         if let Some(what) = occupant(drive)? {

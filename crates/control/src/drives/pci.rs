@@ -13,19 +13,19 @@ use crate::drives::health::HealthSource;
 use crate::drives::{DriveKind, Drives, Key, OpenDrive, PathKey};
 use crate::error::ControlError;
 
-/// What tells a PCI address from others: its digits.
+/// Returns the key of a PCI address, which consists of its digits.
 pub(super) fn key(address: &str) -> Key {
     let digits = address.chars().filter_map(|c| c.to_digit(16));
     Key::Pci(digits.fold(0, |all, digit| all << 4 | u64::from(digit)))
 }
 
-/// What reserves the opening of the controller at a PCI address.
+/// Returns the key that reserves the opening of the controller at a PCI address.
 pub(crate) fn opening_key(address: &str) -> String {
     format!("opening {:?}", key(address))
 }
 
 impl Drives {
-    /// Closes the controller at the path of a PCI address, which nothing uses. It is dropped without any lock.
+    /// Closes the unused controller at the path of a PCI address. It is dropped later without any lock.
     pub(crate) fn close_pci(&mut self, path: &str) {
         let is_it = |open: &mut OpenDrive| open.kind == DriveKind::Pci && open.drive.path == path;
         let closed = self.open.extract_if(.., is_it);
@@ -33,21 +33,21 @@ impl Drives {
     }
 }
 
-/// Whether the device was pulled, or its driver gave it up for good: it never answers again, and whatever has its
-/// address now is another device.
+/// True if the device was pulled, or its driver abandoned it permanently. It never answers again, and a device at its
+/// address is another device.
 pub(crate) fn is_gone(drive: &Drive) -> bool {
     pci_address(&drive.path).is_some() && drive.device.info().blocks == 0
 }
 
-/// What tells the device that can be opened at a PCI address from one that comes there later; `None` while there is
-/// none that can.
+/// Returns a key that distinguishes the device at a PCI address from later devices; `None` without a usable device.
 pub(crate) fn key_at(address: &str) -> Option<PathKey> {
     let host = Host::default();
     host.check(address).ok()?;
     Some((u64::MAX, 0, host.arrival(address)?))
 }
 
-/// Why the controller at an address cannot be opened, and how to take it from the kernel if that drives it.
+/// Returns the error of a controller that cannot be opened, with the command that takes it from the kernel if
+/// applicable.
 fn not_opened(host: &Host, address: &str, error: &DeviceError) -> ControlError {
     let what = say(error.to_string());
     if !host.picture(address).is_some_and(|picture| picture.waits_to_be_bound()) {
@@ -57,13 +57,13 @@ fn not_opened(host: &Host, address: &str, error: &DeviceError) -> ControlError {
     ControlError::state(what.say("; take it from the kernel: ").run(take))
 }
 
-/// Opens the controller at a PCI address, which the kernel does not drive.
+/// Opens the controller at a PCI address. The kernel must not drive it.
 pub(super) fn open(path: &str, address: &str) -> Result<OpenDrive, ControlError> {
     let host = Host::default();
     let device = host.open(address).map_err(|error| not_opened(&host, address, &error))?;
     let device = Arc::new(device);
     let drive = Drive { device: Arc::<NvmeDevice>::clone(&device), path: path.to_owned() };
-    // Not the device itself: it is closed whether or not a page is being waited for.
+    // The source does not contain the device, so that the device can be closed while a page is awaited.
     let health: Arc<dyn HealthSource> = Arc::new(device.log_reader());
     Ok(OpenDrive {
         key: key(address),
@@ -77,7 +77,7 @@ pub(super) fn open(path: &str, address: &str) -> Result<OpenDrive, ControlError>
     })
 }
 
-/// A controller that is open, whose bytes are in a file.
+/// Returns an open controller whose data are in a file.
 #[cfg(test)]
 pub(crate) fn open_as_file(address: &str, file: &std::path::Path) -> OpenDrive {
     let (device, _) =
@@ -97,7 +97,7 @@ mod tests {
     use crate::drives::{Drives, Sighting, key_of, open_at};
     use strake_testkit::{Folder, PciHost};
 
-    /// Two ways to write an address must not open one controller twice.
+    /// Two forms of an address must not open one controller twice.
     #[test]
     fn a_controller_has_one_name_and_one_key() {
         let path = |spec: &str| Drives::default().path_of(spec);
@@ -110,7 +110,7 @@ mod tests {
         assert_eq!(key("pci:0000:3b:00.0"), key("pci:0000:3b:00.0"));
         assert_ne!(key("pci:0000:3b:00.0"), key("pci:0000:3b:00.1"));
         assert_ne!(key("pci:0000:3b:00.0"), key("pci:10000:3b:00.0"));
-        // A command that opens it and one that binds it exclude each other.
+        // Commands that open the controller and commands that bind it exclude each other.
         let seen = Sighting { key: key_of("pci:0000:3b:00.0"), medium: None };
         assert_eq!(seen.opening_key("pci:0000:3b:00.0"), opening_key("0000:3b:00.0"));
     }

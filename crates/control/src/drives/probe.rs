@@ -1,4 +1,5 @@
-//! Looking at drives that may not answer: each on a thread of its own, all of them for a bounded time.
+//! Scans of drives that may be unresponsive. Each scan runs on its own thread, and all scans together have a time
+//! limit.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -12,28 +13,28 @@ use strake_ondisk::{FOREIGN_HEAD_BYTES, FOREIGN_TAIL_BYTES, OnDrive};
 
 use crate::drives::health::{HealthSource, smart_of};
 
-/// How long all drives together have to answer. A healthy one takes milliseconds; the kernel's own time-out, after
-/// which a read of a sick one ends, is 30 seconds.
+/// Time limit of all scans together. A healthy drive takes milliseconds. The kernel aborts reads of a defective drive
+/// after 30 seconds.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// What is on a drive, or why that is unknown.
+/// The contents of a drive, or the reason why they are unknown.
 pub type Contents = Result<OnDrive, String>;
 
-/// A drive to look at.
+/// A drive to scan.
 pub struct Target {
-    /// Its device node or file.
+    /// Device node or file of the drive.
     pub path: String,
-    /// Its bytes, when what it holds is to be looked at.
+    /// Size in bytes, if the contents must be read.
     pub bytes: Option<u64>,
-    /// Whom to ask for its health, if it can say that.
+    /// The health source, if any.
     pub(crate) health: Option<Arc<dyn HealthSource>>,
 }
 
-/// What a look has shown.
+/// The result of a scan.
 pub struct Probe {
-    /// What it holds; nothing when that was not asked.
+    /// The contents; empty if not requested.
     pub contents: Contents,
-    /// What it says of itself, when it says something.
+    /// The health page, if available.
     pub health: Option<Smart>,
 }
 
@@ -43,15 +44,15 @@ impl Probe {
     }
 }
 
-/// Looks, those under way among them.
+/// The scans, including scans in progress.
 #[derive(Clone, Default)]
 pub struct Probes {
-    /// Drives whose thread has not come back: not one more thread is spent on them.
+    /// Drives whose thread has not returned. No further thread is started for them.
     away: Arc<Mutex<BTreeSet<String>>>,
 }
 
 impl Probes {
-    /// Looks at `targets`, in their order, all at the same time.
+    /// Scans `targets` concurrently. The results are in the order of the targets.
     #[must_use]
     pub fn look(&self, targets: Vec<Target>) -> Vec<(String, Probe)> {
         let (send, receive) = mpsc::channel();
@@ -76,7 +77,7 @@ impl Probes {
         seen.into_iter().map(|(path, probe)| (path, probe.unwrap_or_else(silent))).collect()
     }
 
-    /// Starts a look, or says at once how it ends.
+    /// Starts a scan, or returns its result immediately.
     fn begin(
         &self,
         at: usize,
@@ -105,7 +106,7 @@ impl Probes {
     }
 
     fn away(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
-        // A set of names is right whatever panicked beside it.
+        // The set of names is valid even if a thread panicked while it held the lock.
         self.away.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -115,12 +116,12 @@ fn look_at(target: &Target) -> Probe {
         Some(bytes) => contents(&target.path, bytes),
         None => Ok(OnDrive::default()),
     };
-    // A drive without a health page, or one that we may not ask, is not worse for it.
+    // A missing or inaccessible health page is not a problem of the drive.
     let health = target.health.as_deref().and_then(|source| smart_of(source).ok());
     Probe { contents, health }
 }
 
-/// What is on a device, read through the page cache.
+/// Reads the contents of a device through the page cache.
 fn contents(path: &str, bytes: u64) -> Contents {
     let read = || -> std::io::Result<(Vec<u8>, Vec<u8>)> {
         let mut file = File::open(path)?;

@@ -1,4 +1,4 @@
-//! Open drives of other machines.
+//! Open remote drives.
 
 use std::sync::Arc;
 
@@ -13,15 +13,14 @@ use crate::error::ControlError;
 use crate::remedy::connect;
 
 impl Drives {
-    /// The name of the open drive that `address` is a path to; or else the address.
+    /// Returns the name of the open drive with the path `address`, or the address without such a drive.
     pub(super) fn name_of(&self, address: Address) -> String {
         let mut remotes = self.open.iter().filter_map(|d| d.remote.as_ref());
         let leads = remotes.find(|device| device.paths().iter().any(|p| p.address == address));
         leads.map_or(address, |device| device.address().clone()).to_string()
     }
 
-    /// A drive of another machine, which was connected before. Fails while its connection is lost: a caller that opens
-    /// a drive wants to read it.
+    /// Returns a connected remote drive. Fails while its connection is lost, because callers read the drive.
     pub(super) fn open_remote(&self, path: String) -> Result<Drive, ControlError> {
         let Some(device) = self.remote(&path) else {
             let what = format!("{path} is not connected; connect it: ");
@@ -38,20 +37,20 @@ impl Drives {
         }
     }
 
-    /// The connected drive at this address in its usual form.
+    /// Returns the connected drive at this canonical address.
     #[must_use]
     pub fn remote(&self, path: &str) -> Option<&Arc<FabricsDevice>> {
         self.open.iter().find(|d| d.drive.path == path)?.remote.as_ref()
     }
 
-    /// How the paths are to each drive of another machine.
+    /// Returns the state of the paths to each remote drive.
     pub(crate) fn remote_paths(&self) -> Vec<(String, Vec<PathStatus>)> {
         let remotes = self.open.iter().filter_map(|d| Some((&d.drive.path, d.remote.as_ref()?)));
         remotes.map(|(path, device)| (path.clone(), device.paths())).collect()
     }
 
-    /// What tells the connection to the drive of another machine at `path` from a later one; `None` while there is
-    /// none.
+    /// Returns a key that distinguishes the connection to the remote drive at `path` from later connections; `None`
+    /// without a connection.
     pub(crate) fn remote_key(&self, path: &str) -> Option<PathKey> {
         let open = self.open.iter().find(|d| d.drive.path == path)?;
         let device = open.remote.as_ref().filter(|device| device.state() == LinkState::Up)?;
@@ -61,7 +60,7 @@ impl Drives {
         }
     }
 
-    /// Adds a drive that was connected.
+    /// Adds a connected drive.
     pub(crate) fn add_remote(&mut self, path: String, device: Arc<FabricsDevice>) {
         self.memory_made += 1;
         self.open.push(OpenDrive {
@@ -76,20 +75,20 @@ impl Drives {
         });
     }
 
-    /// Identities of connected remote drives that are recorded, which are kept open whether something uses them or not.
+    /// Returns the identities of connected and recorded remote drives, which stay open even if unused.
     pub(crate) fn remote_identities(&self, is_recorded: impl Fn(&str) -> bool) -> Vec<String> {
         let all = self.open.iter().filter(|open| open.kind == DriveKind::Remote);
         let kept = all.filter(|open| is_recorded(&open.drive.path));
         kept.map(|open| open.drive.device.identity()).collect()
     }
 
-    /// Identities of remote drives at which requests may still be under way.
+    /// Returns the identities of remote drives that may have requests in progress.
     pub(crate) fn owing_remotes(&self) -> Vec<String> {
         let remotes = self.open.iter().filter_map(|open| open.remote.as_ref());
         remotes.filter(|device| device.owes()).map(|device| device.identity()).collect()
     }
 
-    /// Every connected drive of another machine.
+    /// Returns every connected remote drive.
     pub(crate) fn remotes(&self) -> Vec<Arc<FabricsDevice>> {
         self.open.iter().filter_map(|open| open.remote.clone()).collect()
     }

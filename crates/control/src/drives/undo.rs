@@ -11,10 +11,10 @@ use strake_wording::command;
 use crate::drives::label::{geometry_of, look};
 use crate::error::ControlError;
 
-/// For each destroyed array with members on `drives`, what becomes of its undo window when they are written to.
+/// Returns for each destroyed array with members on `drives` how writes to the drives affect its undelete.
 ///
 /// # Errors
-/// When a drive cannot be read.
+/// If a drive cannot be read.
 pub(crate) fn ended_by(drives: &[Drive]) -> Result<Vec<String>, ControlError> {
     let mut arrays: BTreeMap<_, (Superblock, Vec<u8>)> = BTreeMap::new();
     for drive in drives {

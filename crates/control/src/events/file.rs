@@ -1,4 +1,4 @@
-//! The file of events: one JSON object a line, appended, rotated, read back at start.
+//! The file of events, with one JSON object per line. Events are appended, the file is rotated, and a start reads it.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -10,10 +10,10 @@ use strake_api::v1::Event;
 use crate::limits::EVENTS_FILE_BYTES;
 use crate::record::files::StateFolder;
 
-/// Name of the file that is written.
+/// Name of the present file.
 const PRESENT: &str = "events.jsonl";
 
-/// Name of the one before it.
+/// Name of the previous file.
 const OLD: &str = "events.old.jsonl";
 
 /// The file that events are appended to.
@@ -24,20 +24,20 @@ impl EventFile {
         Self(state)
     }
 
-    /// Everything that both files hold and that can be understood, oldest first. Lines that a crash cut short or
-    /// damage made unreadable are passed over: each event stands for itself.
+    /// Reads all valid events of both files, the oldest first. Incomplete or damaged lines are skipped, because each
+    /// event is independent.
     pub(super) fn read(&self) -> Vec<Event> {
         let mut events: Vec<Event> = Vec::new();
         for name in [OLD, PRESENT] {
             let mut text = Vec::new();
             let opened = File::open(self.0.file(name));
-            // What cannot be read is as if it were not there; that the directory is in trouble is seen by writing.
+            // An unreadable file counts as missing. Writes will show that the directory has a problem.
             let _ = opened.and_then(|f| f.take(2 * EVENTS_FILE_BYTES).read_to_end(&mut text));
             let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
             let here = lines.filter_map(|line| serde_json::from_slice::<Event>(line).ok());
             events.extend(here.filter(|event| event.number > 0));
         }
-        // A number that went backwards would break clients that ask for what came after one they know.
+        // Numbers must not decrease, because clients request the events after a known number.
         let mut last = 0;
         events.retain(|event| {
             let grows = event.number > last;
@@ -47,8 +47,8 @@ impl EventFile {
         events
     }
 
-    /// Appends `events` and makes them durable. After an error, what was written of them is removed as far as that is
-    /// possible; the line end put before the next event separates it from an incomplete line.
+    /// Appends `events` and makes them durable. After an error, the partial write is removed if possible. Otherwise, a
+    /// line break before the next event separates it from an incomplete line.
     pub(super) fn append(&self, events: &[Arc<Event>]) -> io::Result<()> {
         let mut text = Vec::new();
         for event in events {
@@ -65,7 +65,7 @@ impl EventFile {
     }
 }
 
-/// How long a file is, and whether its last line has no end.
+/// Returns the length of a file, and true if its last line is incomplete.
 fn look(path: &Path) -> io::Result<(u64, bool)> {
     let mut file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((0, false)),

@@ -1,21 +1,21 @@
-//! What kinds of events there are. `docs/events.md` lists the same; a test compares the two.
+//! The kinds of events. `docs/events.md` lists the same kinds; a test compares both lists.
 
-/// How bad an event is.
+/// Severity of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
-    /// Worth knowing.
+    /// Information.
     Info,
-    /// Something is not as it should be, and nothing is lost.
+    /// A problem without lost data.
     Warning,
-    /// Data is not served, is lost, or one more failure may lose it.
+    /// Data are not served, are lost, or may be lost by one more failure.
     Critical,
 }
 
 impl Severity {
-    /// Every severity, mildest first.
+    /// Every severity in ascending order.
     pub const ALL: [Self; 3] = [Self::Info, Self::Warning, Self::Critical];
 
-    /// The word for it.
+    /// Returns the name of the severity.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -25,7 +25,7 @@ impl Severity {
         }
     }
 
-    /// The severity that `word` names.
+    /// Returns the severity with the name `word`.
     #[must_use]
     pub fn from_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|severity| severity.word() == word)
@@ -35,7 +35,7 @@ impl Severity {
 /// Declares the kinds once: variant, word, severity, meaning.
 macro_rules! kinds {
     ($($variant:ident $word:literal $severity:ident $meaning:literal)*) => {
-        /// What kind of event it is.
+        /// The kind of an event.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum EventKind {
             $(#[doc = $meaning] $variant,)*
@@ -45,19 +45,19 @@ macro_rules! kinds {
             /// Every kind, in the order of the documentation.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
-            /// The word for it in messages and files.
+            /// Returns the name of the kind in messages and files.
             #[must_use]
             pub const fn word(self) -> &'static str {
                 match self { $(Self::$variant => $word,)* }
             }
 
-            /// How bad it is.
+            /// Returns the usual severity.
             #[must_use]
             pub const fn severity(self) -> Severity {
                 match self { $(Self::$variant => Severity::$severity,)* }
             }
 
-            /// What it means, in one sentence.
+            /// Returns the meaning in one sentence.
             #[must_use]
             pub const fn meaning(self) -> &'static str {
                 match self { $(Self::$variant => $meaning,)* }
@@ -168,7 +168,7 @@ kinds! {
 }
 
 impl EventKind {
-    /// The kind that `word` names.
+    /// Returns the kind with the name `word`.
     #[must_use]
     pub fn from_word(word: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|kind| kind.word() == word)

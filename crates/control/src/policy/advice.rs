@@ -9,12 +9,12 @@ use strake_wording::{Text, replace, say, show};
 
 use crate::remedy::{DEGRADED, LOSSY, job, remove_spare, start};
 
-/// What to do about an array that has lost too many members.
+/// Returns the advice for an array with too many absent members.
 pub(crate) fn lost_next(name: impl Display) -> Text {
     say("return its members, and it starts automatically; ").run(show(name))
 }
 
-/// What to do about regions in doubt.
+/// Returns the advice for regions in doubt.
 pub(crate) fn in_doubt_next(name: &str) -> Text {
     say("compare the blocks that ")
         .run(show(name))
@@ -41,29 +41,30 @@ fn trust_data(name: &str) -> StartScrubRequest {
     StartScrubRequest { name: name.to_owned(), mode: "trust_data".to_owned() }
 }
 
-/// What to do about blocks that are lost.
+/// Returns the advice for lost blocks.
 pub(crate) fn lost_blocks_next(name: &str) -> Text {
     Text::from(show(name)).say(" lists them; rewrite them from a backup")
 }
 
-/// What to do about the copy of a member that waits for the drive at `path`.
+/// Returns the advice for the copy of a member that waits for the drive at `path`.
 pub(crate) fn copy_next(name: &str, path: &str) -> Text {
     say(format!("return {path}, or: ")).run(job("cancel", format!("{name}/replace")))
 }
 
-/// What to do about the spare at `path` that cannot be used.
+/// Returns the advice for the unusable spare at `path`.
 pub(crate) fn spare_next(path: &str) -> Text {
     say("return the drive, or: ").run(remove_spare(path))
 }
 
-/// What to do while the data depends on a drive that could not be opened again.
+/// Returns the advice while the data depend on a drive that could not be opened again.
 pub(crate) fn keep_open(name: &str) -> String {
     format!(
         "restart neither straked nor the host; copy the data of array {name}, or return the drive to its place"
     )
 }
 
-/// What is to be said of a member's drive that went on without the array, and what to do: never to overwrite it.
+/// Returns the description of a member's drive that continued without the array, and the advice, which never overwrites
+/// the drive.
 pub(crate) fn other_half(name: &str, member: usize, path: &str) -> (String, Text) {
     let cause = format!(
         "its drive at {path} was used without this array and holds writes that exist nowhere else"
@@ -80,7 +81,8 @@ pub(crate) fn other_half(name: &str, member: usize, path: &str) -> (String, Text
     (cause, next)
 }
 
-/// Why a member left. Labels do not record the reason, so after a restart of the array only the fact is known.
+/// Returns the reason why a member went out. Labels do not record the reason, so it is unknown after a restart of the
+/// array.
 pub(crate) fn cause_of(status: &MemberStatus) -> String {
     match (status.cause, status.state) {
         (Some(cause), _) => cause.text().to_owned(),

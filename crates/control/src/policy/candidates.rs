@@ -1,4 +1,4 @@
-//! Which of the labelled drives that were found an array can be started from.
+//! Selection of the labelled drives from which an array can be started.
 
 use std::collections::BTreeMap;
 
@@ -10,15 +10,14 @@ use strake_wording::{Text, say};
 use crate::drives::label::{Labelled, geometry_of};
 use crate::remedy::LOSSY;
 
-/// Why drives of `here` that are whole are not used as the members that their labels name, in words for a person; by
-/// their place in `here`.
+/// Returns the reasons why undamaged drives in `here` are not used as the members in their labels, by index in `here`.
 pub(crate) fn passed_over(here: &[Labelled]) -> BTreeMap<usize, String> {
     let whole = here.iter().enumerate().filter(|(_, l)| l.is_usable());
     let found = whole.map(|(at, labelled)| Found {
         drive: at,
         device_bytes: labelled.drive.device.info().bytes(),
         label: labelled.label.clone(),
-        // Not looked at here: an older picture of a member is noticed when the array is started.
+        // The start of the array detects an older snapshot of a member.
         confirmed: false,
         before: None,
     });
@@ -35,20 +34,20 @@ pub(crate) fn passed_over(here: &[Labelled]) -> BTreeMap<usize, String> {
                 let stale = array.members.iter().filter_map(|member| member.stale);
                 stale.for_each(|stale| note(stale.drive, &stale.reason));
             }
-            // Who is to be blamed is part of what is said about the array.
+            // The message about the array contains the reason.
             Verdict::Waiting { .. } | Verdict::Refused { .. } => {}
         }
     }
     why
 }
 
-/// Everything that is to be said about drives of `here` that are not used.
+/// Returns all messages about unused drives in `here`.
 pub(crate) fn objections(here: &[Labelled]) -> Vec<Text> {
     let damaged = here.iter().filter_map(Labelled::objection);
     damaged.chain(passed_over(here).into_values().map(say)).collect()
 }
 
-/// The drive among `here` that can be used as the member `uuid`.
+/// Returns the drive in `here` that can be used as the member `uuid`.
 pub(crate) fn used(here: &[Labelled], uuid: Uuid) -> Option<&Labelled> {
     let passed_over = passed_over(here);
     let usable = here.iter().enumerate();
@@ -57,7 +56,7 @@ pub(crate) fn used(here: &[Labelled], uuid: Uuid) -> Option<&Labelled> {
     usable.find(|labelled| labelled.label.member == uuid)
 }
 
-/// Members that are not recorded as in sync, or whose drive is not among `here`.
+/// Returns members that are not recorded as in sync, or whose drive is not in `here`.
 pub(crate) fn absent(label: &Superblock, here: &[Labelled]) -> MemberSet {
     let is_here = |uuid| used(here, uuid).is_some();
     let out = label
@@ -72,8 +71,8 @@ pub(crate) fn can_start_degraded(label: &Superblock, here: &[Labelled]) -> bool 
     geometry_of(label).is_some_and(|geometry| geometry.tolerates(absent(label, here)))
 }
 
-/// The drives of `here` that an array may be started from: those that were written over count as not here. Where the
-/// data cannot do without drives that lost labels at one end, and the loss is accepted, they are taken as they are.
+/// Returns the drives in `here` from which an array may be started. Overwritten drives count as missing. If the data
+/// require drives that lost labels at one end, and the loss is accepted, these drives are used.
 pub(crate) fn usable(here: &[Labelled], policy: AssemblePolicy) -> Vec<&Labelled> {
     let whole: Vec<&Labelled> = here.iter().filter(|l| l.is_usable()).collect();
     if !policy.accept_loss || suffice(&whole) {
@@ -82,12 +81,12 @@ pub(crate) fn usable(here: &[Labelled], policy: AssemblePolicy) -> Vec<&Labelled
     here.iter().filter(|l| l.written_over.is_none()).collect()
 }
 
-/// Whether the data cannot do without drives that lost labels at one end, but could with them.
+/// True if the data require drives that lost labels at one end, and suffice with them.
 pub(crate) fn needs_damaged(here: &[Labelled]) -> bool {
     !suffice(&usable(here, AssemblePolicy::default())) && suffice(&usable(here, LOSSY))
 }
 
-/// Whether these are enough of an array's members.
+/// True if these members suffice for the array.
 pub(crate) fn suffice(drives: &[&Labelled]) -> bool {
     let Some(newest) = drives.iter().map(|l| &l.label).max_by_key(|label| label.generation) else {
         return false;
@@ -99,8 +98,8 @@ pub(crate) fn suffice(drives: &[&Labelled]) -> bool {
     geometry_of(newest).is_some_and(|geometry| geometry.tolerates(absent))
 }
 
-/// Whether these are enough of an array's members without waiting for more: each that should be there is here, or may
-/// be one of `silent` drives that do not answer.
+/// True if the array need not wait for further members: each expected member is present, or may be one of `silent`
+/// unresponsive drives.
 pub(crate) fn suffice_without(here: &[Labelled], silent: usize) -> bool {
     let whole: Vec<&Labelled> = here.iter().filter(|l| l.is_usable()).collect();
     let Some(newest) = whole.iter().map(|l| &l.label).max_by_key(|label| label.generation) else {
@@ -111,7 +110,7 @@ pub(crate) fn suffice_without(here: &[Labelled], silent: usize) -> bool {
     newest.members.iter().filter(is_away).count() <= silent && suffice(&whole)
 }
 
-/// Adds a drive unless it is there already under another path.
+/// Adds a drive, unless the list already contains it under another path.
 pub(crate) fn push_once(drives: &mut Vec<Labelled>, found: Labelled) {
     if drives.iter().all(|d| d.identity() != found.identity()) {
         drives.push(found);

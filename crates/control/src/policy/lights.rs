@@ -1,4 +1,4 @@
-//! What the light of a drive's slot is to show, as a function of the state of the drive.
+//! The LED pattern of a drive's slot, as a function of the state of the drive.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,31 +9,31 @@ use strake_units::{MemberSet, Uuid};
 
 use crate::policy::members::absent_members;
 
-/// What an array can still lose.
+/// The redundancy state of an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ArrayState {
-    /// It has redundancy, or its level has none.
+    /// The array has redundancy, or its level has none.
     Sound,
-    /// Its redundancy is used up: one more failure loses data.
+    /// No redundancy is left: one more failure loses data.
     Critical,
-    /// More members are absent than it tolerates.
+    /// More members are absent than the level tolerates.
     Lost,
 }
 
-/// Something that is known of the drive in a slot.
+/// A fact about the drive in a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fact {
     /// A member in use, of an array in this state.
     Member(ArrayState),
     /// A spare.
     Spare,
-    /// It serves and should be replaced.
+    /// A serving member that should be replaced.
     Sick,
-    /// A rebuild or a copy fills it.
+    /// A drive that a rebuild or a copy fills.
     Filled,
-    /// It failed, or its controller could not be stopped for certain (`unfenced`).
+    /// A failed drive, or a drive whose controller could not be stopped with certainty (`unfenced`).
     Failed,
-    /// The operator asked where it is.
+    /// A drive that the operator locates.
     Located,
 }
 
@@ -51,7 +51,7 @@ impl Fact {
         }
     }
 
-    /// Whether the drive serves for something, so that it is the one that is in its slot.
+    /// True if the drive is in use, so that it must be the drive in its slot.
     pub(crate) const fn is_use(self) -> bool {
         match self {
             Self::Member(_) | Self::Spare | Self::Sick | Self::Filled => true,
@@ -60,15 +60,15 @@ impl Fact {
     }
 }
 
-/// What is known of drives, by path.
+/// Facts about drives, by path.
 pub(crate) type Facts = BTreeMap<String, BTreeSet<Fact>>;
 
-/// The most urgent of what `facts` ask for.
+/// Returns the most urgent pattern of `facts`.
 pub(crate) fn pattern_of(facts: &BTreeSet<Fact>) -> Pattern {
     facts.iter().map(|fact| fact.pattern()).max().unwrap_or_default()
 }
 
-/// Adds what an array says about its drives. `is_sick` knows the members that should be replaced.
+/// Adds the facts of an array about its drives. `is_sick` selects the members that should be replaced.
 pub(crate) fn add_array(facts: &mut Facts, status: &ArrayStatus, is_sick: impl Fn(Uuid) -> bool) {
     let state = state_of(status);
     let mut add = |path: &str, fact| {
@@ -89,7 +89,7 @@ fn facts_of(member: &MemberStatus, state: ArrayState, is_sick: bool) -> Vec<Fact
         MemberState::InSync if is_sick => vec![Fact::Member(state), Fact::Sick],
         MemberState::InSync => vec![Fact::Member(state)],
         MemberState::Rebuilding { .. } => vec![Fact::Member(state), Fact::Filled],
-        // A missing one with a path was there while the array ran: it was pulled, or its slot failed.
+        // A missing member with a path was present while the array ran: it was pulled, or its slot failed.
         MemberState::Faulty | MemberState::Missing => vec![Fact::Failed],
     }
 }

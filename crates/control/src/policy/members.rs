@@ -1,4 +1,4 @@
-//! What the state of members means for an array.
+//! Derived states of members.
 
 use strake_engine::{ArrayStatus, MemberStatus};
 use strake_raid::MemberState;
@@ -6,10 +6,10 @@ use strake_units::{MemberIndex, MemberSet};
 
 use crate::error::ControlError;
 
-/// Paths of former members that are remembered for each array.
+/// Maximum number of recorded paths of former members of each array.
 const OLD_PATHS_MAX: usize = 16;
 
-/// Whether a member's place is empty.
+/// True if a member is out.
 pub(crate) fn is_out(member: &MemberStatus) -> bool {
     match member.state {
         MemberState::Faulty | MemberState::Missing => true,
@@ -17,14 +17,14 @@ pub(crate) fn is_out(member: &MemberStatus) -> bool {
     }
 }
 
-/// Members that are not in sync.
+/// Returns the members that are not in sync.
 pub(crate) fn absent_members(status: &ArrayStatus) -> MemberSet {
     let absent = status.members.iter().enumerate().filter(|(_, m)| m.state != MemberState::InSync);
     absent.map(|(slot, _)| slot).collect()
 }
 
-/// How many more members may be lost, in the worst case, before and after `member` is taken out; `None` when that does
-/// not change because it holds nothing that counts.
+/// Returns the number of failures tolerated in the worst case, before and after `member` is put out of use; `None` if
+/// this does not change.
 pub(crate) fn redundancy_drop(
     status: &ArrayStatus,
     member: MemberIndex,
@@ -43,8 +43,7 @@ pub(crate) fn redundancy_drop(
     Ok(in_sync.then(|| (status.geometry.redundancy(before).unwrap_or(0), left)))
 }
 
-/// The paths of an array's drives, and where its members were before: that is remembered for a while, since they may
-/// come back.
+/// Returns the paths of an array's drives, with former paths of its members, which may return there.
 pub(crate) fn with_old_paths(mut paths: Vec<String>, before: &[String]) -> Vec<String> {
     let old: Vec<String> = before.iter().filter(|p| !paths.contains(p)).cloned().collect();
     paths.extend(old.into_iter().rev().take(OLD_PATHS_MAX).rev());

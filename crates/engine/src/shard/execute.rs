@@ -343,8 +343,8 @@ impl Shard {
         }
     }
 
-    /// Writes data and parity. If `parity` is `None`, zeroes or deallocates the strips of the plan. Returns the positions
-    /// that failed.
+    /// Writes data and parity. If `parity` is `None`, zeroes or deallocates the strips of the plan. Returns the
+    /// positions that failed.
     pub(crate) async fn write_all(
         &self,
         group: Group,

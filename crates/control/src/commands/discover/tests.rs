@@ -1,4 +1,4 @@
-//! What is made of entries of a discovery log.
+//! Tests the conversion of entries of a discovery log page.
 
 use super::address_of;
 use strake_dev_fabrics::discovery::{Channel, Entry, Kind, Transport};
@@ -14,7 +14,7 @@ fn address(kind: Kind, machine: &str, nqn: &str) -> Option<String> {
     })
 }
 
-/// Addresses are copied to a shell, and the service may not be trustworthy.
+/// Operators copy addresses to a shell, and the discovery controller may be untrusted.
 #[test]
 fn an_address_is_reported_that_means_the_same_to_a_shell() {
     const NQN: &str = "nqn.2014-08.org.example:a";

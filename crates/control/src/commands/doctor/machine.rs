@@ -1,4 +1,4 @@
-//! What the machine grants this process.
+//! Checks of the resources of the host for this process.
 
 use std::fs;
 use std::path::Path;
@@ -11,16 +11,16 @@ use strake_units::ByteSize;
 
 use super::{Finding, check, fine};
 
-/// Free space from which on a state directory is at ease: events and two states fit many times.
+/// Sufficient free space of a state directory, for many copies of the events and of two states.
 const SPACE_ENOUGH: u64 = 64 << 20;
 
-/// Memory that io_uring may have to pin for a process that is not root.
+/// Memory that io_uring may have to pin for an unprivileged process.
 const MEMLOCK_ENOUGH: u64 = 8 << 20;
 
-/// Open files that a modest set of drives, cores and clients needs.
+/// Number of open files for a moderate number of drives, cores and clients.
 const FILES_ENOUGH: u64 = 1024;
 
-/// Everything about the machine.
+/// Returns all checks of the host.
 pub(super) fn checks(machine: &Machine) -> Vec<(Finding, DoctorCheck)> {
     let open = fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64);
     let root = geteuid().is_root();
@@ -33,7 +33,7 @@ pub(super) fn checks(machine: &Machine) -> Vec<(Finding, DoctorCheck)> {
     ]
 }
 
-/// Whether something else switches the lights of slots, or the operator's file about slots is not understood.
+/// Checks that no other program switches the LEDs of slots, and that the slot file of the operator is valid.
 fn lights(has_ledmon: bool, trouble: Option<String>) -> (Finding, DoctorCheck) {
     let name = "machine slot LEDs";
     match trouble {
@@ -51,7 +51,7 @@ fn lights(has_ledmon: bool, trouble: Option<String>) -> (Finding, DoctorCheck) {
     }
 }
 
-/// Free space of the file system that `dir` is on.
+/// Checks the free space of the file system of `dir`.
 pub(super) fn space(name: &str, dir: &Path) -> (Finding, DoctorCheck) {
     match statvfs(dir) {
         Ok(stat) => of_space(name, dir, stat.f_bavail.saturating_mul(stat.f_frsize)),
@@ -70,7 +70,8 @@ fn of_space(name: &str, dir: &Path, free: u64) -> (Finding, DoctorCheck) {
     fine(name, what)
 }
 
-/// Whether the kernel allows io_uring (proc_sys_kernel(5), `io_uring_disabled`); absent before it could be refused.
+/// Checks that the kernel allows io_uring (proc_sys_kernel(5), `io_uring_disabled`). Older kernels have no such setting
+/// and always allow it.
 fn io_uring(setting: Option<&str>, root: bool) -> (Finding, DoctorCheck) {
     let name = "machine io_uring";
     let next = "sysctl kernel.io_uring_disabled=0";

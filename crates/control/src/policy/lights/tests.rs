@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use strake_dev_uring::Pattern;
 use strake_raid::MemberState;
 
-/// The order of the documentation, as a chain of questions.
+/// The order of the documentation, as a chain of conditions.
 fn documented(facts: &BTreeSet<Fact>) -> Pattern {
     let has = |fact| facts.contains(&fact);
     if has(Fact::Located) {

@@ -210,8 +210,8 @@ pub(crate) fn note_finished(
     manager.records.put_scrub(&uuid, ended)
 }
 
-/// Bytes that are inconsistent or wrong after a whole scrub, before which there were `earlier`: what the scrub could not
-/// check is as it was.
+/// Bytes that are inconsistent or wrong after a whole scrub, before which there were `earlier`. What the scrub could
+/// not check is as before.
 fn left_after(scrub: &ScrubStatus, earlier: u64) -> u64 {
     match scrub.counts.unchecked {
         0 => scrub.counts.left(),

@@ -1,4 +1,4 @@
-//! What outlasts the daemon: the files of the state directory, and what members record.
+//! Persistent state: the files of the state directory, and the records on members.
 
 pub(crate) mod access;
 pub(crate) mod doubt_file;

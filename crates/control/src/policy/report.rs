@@ -1,4 +1,4 @@
-//! What changed in arrays since the last report: events from the states before and after.
+//! Events about changes of arrays since the last report, derived from the states before and after.
 
 use strake_engine::{ArrayEvent, ArrayEventKind, ArrayStatus, MemberStatus};
 use strake_raid::MemberState;
@@ -10,16 +10,16 @@ use crate::policy::advice::{cause_of, lost_blocks_next, lost_next};
 use crate::policy::members::absent_members;
 use crate::policy::scrub;
 
-/// A picture of an array: what was last reported about it.
+/// The last reported state of an array.
 pub(crate) struct Seen {
     name: String,
     members: Vec<MemberSeen>,
-    /// More members may be lost before data is; `None` when it is.
+    /// Number of failures tolerated; `None` if data are lost.
     left: Option<u8>,
     resync: bool,
     halted: bool,
     lost: bool,
-    /// Members for which it was reported that no spare fits.
+    /// Members whose missing spare was reported.
     no_spare: MemberSet,
 }
 
@@ -28,7 +28,7 @@ struct MemberSeen {
     path: String,
     state: MemberState,
     cause: String,
-    /// It is being copied to its replacement.
+    /// True while the member is being copied to its replacement.
     copied: bool,
 }
 
@@ -47,7 +47,7 @@ impl MemberSeen {
         matches!(self.state, MemberState::Rebuilding { .. })
     }
 
-    /// Its name in events.
+    /// Returns the name of a member in events.
     fn named(&self, at: usize) -> String {
         if self.path.is_empty() {
             format!("member {at}")
@@ -70,8 +70,8 @@ impl Seen {
         }
     }
 
-    /// The picture of an array that was `before` and has `status`, and what is to be reported of the difference.
-    /// `objection` is why the drive found for a slot is not used.
+    /// Returns the new state of an array with the earlier state `before` and the status `status`, and the events about
+    /// the difference. `objection` returns the reason why the drive of a slot is not used.
     pub(crate) fn next<'a>(
         before: Option<&Self>,
         status: &ArrayStatus,
@@ -79,14 +79,14 @@ impl Seen {
     ) -> (Self, Vec<Note>) {
         let mut now = Self::of(status);
         for (slot, member) in now.members.iter_mut().enumerate() {
-            // The array knows that a drive is gone; what is in its place, or has become of it, it does not.
+            // The array knows only that a drive is missing, not the reason.
             if let Some(objection) = objection(slot) {
                 member.cause.clone_from(objection);
             }
         }
         let notes = match before {
             Some(before) => {
-                // A member that serves again may be out again later.
+                // A member that serves again may go out again later.
                 now.no_spare = before.no_spare & absent_members(status);
                 differences(before, &now)
             }
@@ -95,19 +95,19 @@ impl Seen {
         (now, notes)
     }
 
-    /// A member was replaced, which the array itself reports: there was no rebuild.
+    /// Records a replaced member. The array itself reports the replacement, and there was no rebuild.
     pub(crate) fn note_replaced(&mut self, slot: usize, status: &ArrayStatus) {
         self.members[slot].uuid = status.members[slot].uuid.to_string();
     }
 
-    /// True the first time that no spare is found for a member that is out.
+    /// Returns true the first time that no spare is found for a member that is out.
     pub(crate) fn tell_no_spare(&mut self, slot: usize) -> bool {
         let first = !self.no_spare.contains(slot);
         self.no_spare.insert(slot);
         first
     }
 
-    /// The same array with nothing wrong and nothing going on: what an array is compared with at first.
+    /// Returns the ideal state of the array, with which the first status is compared.
     fn ideal(status: &ArrayStatus) -> Self {
         let mut seen = Self::of(status);
         for member in &mut seen.members {
@@ -127,7 +127,7 @@ impl Seen {
     }
 }
 
-/// What to report of an array that was `before` and is `now`.
+/// Returns the events about the difference of two states.
 fn differences(before: &Seen, now: &Seen) -> Vec<Note> {
     let mut notes = Vec::new();
     for (at, (was, is)) in before.members.iter().zip(&now.members).enumerate() {
@@ -159,7 +159,7 @@ fn member_notes(now: &Seen, at: usize, was: &MemberSeen, is: &MemberSeen) -> Vec
     let note = |kind, what: String| Note::of_array(kind, &now.name, what).member(at);
     let (name, member) = (&now.name, is.named(at));
     let replace = replace(name, Some(at as u32), "");
-    // A rebuild may have begun and ended between two looks.
+    // A rebuild may have started and finished between two checks.
     let changed_hands = was.uuid != is.uuid && !(was.copied && is.state == MemberState::InSync);
     let mut notes = Vec::new();
     match is.state {
@@ -189,7 +189,7 @@ fn member_notes(now: &Seen, at: usize, was: &MemberSeen, is: &MemberSeen) -> Vec
     notes
 }
 
-/// What the array reports, as far as [`differences`] does not report it anyway.
+/// Converts an event of the array, unless [`differences`] reports it anyway.
 pub(crate) fn note_of(name: &str, event: ArrayEvent) -> Option<Note> {
     let note = |kind, what: String| {
         let note = Note::of_array(kind, &name, what);
@@ -301,7 +301,7 @@ pub(crate) fn note_of(name: &str, event: ArrayEvent) -> Option<Note> {
     }
 }
 
-/// What became of redundancy as a whole.
+/// Returns the event about a change of redundancy.
 fn redundancy_note(before: &Seen, now: &Seen) -> Option<Note> {
     let name = &now.name;
     if (now.lost || now.left.is_none()) && !(before.lost || before.left.is_none()) {
@@ -323,7 +323,7 @@ fn redundancy_note(before: &Seen, now: &Seen) -> Option<Note> {
         let what = format!(
             "array {name} has no redundancy left: {members} not in sync, one more failure may lose data"
         );
-        // Getting better, or being as bad as before with a member more, is no new alarm.
+        // An improvement, or an unchanged state with one more member, is not a new alarm.
         let known = before.left == Some(0);
         let severity = if known { Severity::Warning } else { Severity::Critical };
         return Some(

@@ -1,8 +1,8 @@
-//! Members that were given up because their drives did not answer: taken back without a command when they answer
-//! again, unless that has happened too often.
+//! Automatic re-adding of members whose drives were unresponsive, when the drives answer again, unless this happened
+//! too often.
 //!
-//! Such members are recorded, so that a restart in between changes nothing. Which ones those are, and what is done when
-//! their drives answer, are functions of what is known.
+//! Such members are recorded, so that a restart does not change the result. Both the selection of these members and the
+//! reaction to their return are functions of the known state.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -15,30 +15,30 @@ use strake_units::Uuid;
 use crate::limits::{RETURN_RETRY, RETURN_WINDOW, RETURNS_MAX};
 use crate::record::store::SilentRecord;
 
-/// Why a member is out of use.
+/// The reason why a member is out of use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Away {
-    /// Its drive was not found, or went away.
+    /// The drive was not found, or disappeared.
     Missing,
-    /// Its drive did not answer in time.
+    /// The drive did not answer in time.
     Silent,
-    /// It failed in another way, or by hand.
+    /// The member failed otherwise, or the operator failed it.
     Failed,
 }
 
-/// What is done about a member that is out when its drive is found to answer.
+/// The reaction to a member that is out when its drive answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It is taken back.
+    /// The member is re-added.
     TakeBack,
-    /// It needs a command.
+    /// Re-adding the member requires a command.
     ByHand,
-    /// It was taken back too often; from now on it needs a command.
+    /// The member was re-added too often. From now on, re-adding requires a command.
     Unsteady,
 }
 
-/// What is done about a member that is out for the reason `away` when its drive answers at `now`. `auto` is the array's
-/// setting, and `tries` are the times at which this member was taken back without a command.
+/// Returns the reaction to a member that is out for the reason `away` when its drive answers at `now`. `auto` is the
+/// setting of the array, and `tries` are the times of earlier automatic re-adds of the member.
 pub(crate) fn verdict(away: Away, auto: bool, tries: &[Instant], now: Instant) -> Verdict {
     let lately = tries.iter().filter(|at| now.duration_since(**at) < RETURN_WINDOW).count();
     match away {
@@ -50,8 +50,8 @@ pub(crate) fn verdict(away: Away, auto: bool, tries: &[Instant], now: Instant) -
     }
 }
 
-/// The members among `members` that are to be taken back when they answer, where `known` is what was recorded before.
-/// The labels do not say why a member failed, so what an earlier activation recorded is kept until this one knows more.
+/// Returns the members to re-add when they answer. `known` is the earlier record. The labels do not contain the reason
+/// of a failure, so the record of an earlier activation is kept until this activation knows more.
 pub(crate) fn silent_members(
     members: &[MemberStatus],
     known: &[SilentRecord],
@@ -82,23 +82,23 @@ pub(crate) fn silent_members(
     members.iter().enumerate().filter_map(record).collect()
 }
 
-/// What was done about one member.
+/// The history of one member.
 #[derive(Default)]
 struct Tries {
     at: Vec<Instant>,
-    /// Its drive is not looked at before.
+    /// Time before which its drive is not checked.
     not_before: Option<Instant>,
     by_hand: bool,
 }
 
-/// Members that were taken back without a command, or could not be, by their identity.
+/// Automatic re-adds and failed attempts, by identity of the member.
 #[derive(Default)]
 pub(crate) struct Returns {
     members: BTreeMap<Uuid, Tries>,
 }
 
 impl Returns {
-    /// When `member` was taken back without a command.
+    /// Returns the times of automatic re-adds of `member`.
     pub(crate) fn tries(&self, member: Uuid) -> &[Instant] {
         self.members.get(&member).map_or(&[], |tries| &tries.at)
     }
@@ -113,7 +113,7 @@ impl Returns {
         of.and_then(|(_, tries)| tries.not_before).is_none_or(|at| at <= now)
     }
 
-    /// `member` is being taken back.
+    /// Counts an automatic re-add of `member`.
     pub(crate) fn count(&mut self, member: Uuid) {
         let tries = self.members.entry(member).or_default();
         let now = Instant::now();
@@ -121,22 +121,22 @@ impl Returns {
         tries.at.push(now);
     }
 
-    /// The drive of `member` is left alone for a while.
+    /// Postpones the next check of the drive of `member`.
     fn postpone(&mut self, member: Uuid, time: Duration) {
         self.members.entry(member).or_default().not_before = Some(Instant::now() + time);
     }
 
-    /// The drive of an awaited member could not be looked at, or could not be taken back yet.
+    /// Postpones the next check after a failed check or re-add.
     pub(crate) fn look_later(&mut self, member: Uuid) {
         self.postpone(member, RETURN_RETRY);
     }
 
-    /// Only a command takes `member` back from now on.
+    /// Disables automatic re-adding of `member`.
     pub(crate) fn leave_to_hand(&mut self, member: Uuid) {
         self.members.entry(member).or_default().by_hand = true;
     }
 
-    /// A command has taken `member` back: its history no longer counts.
+    /// Clears the history of `member` after a command re-added it.
     pub(crate) fn forget(&mut self, member: Uuid) {
         self.members.remove(&member);
     }
@@ -170,7 +170,7 @@ mod tests {
         check(Away::Silent, true, &old, Verdict::TakeBack);
         check(Away::Silent, false, &[], Verdict::ByHand);
         check(Away::Silent, false, &many, Verdict::ByHand);
-        // A drive that was pulled says nothing about itself.
+        // The removal of a drive does not imply a defect.
         check(Away::Missing, true, &many, Verdict::TakeBack);
         check(Away::Missing, false, &[], Verdict::ByHand);
         check(Away::Failed, true, &[], Verdict::ByHand);
@@ -203,12 +203,12 @@ mod tests {
         check(faulty, timeout, "/a", &[], false, "/a");
         check(faulty, timeout, "/b", &[record("/a")], false, "/b");
         check(faulty, timeout, "/a", &[record("/a")], true, "");
-        // After a restart nothing but the record says why it failed, nor where it was.
+        // After a restart, only the record contains the reason and the path.
         check(faulty, None, "", &[record("/a")], false, "/a");
         check(faulty, None, "", &[], false, "");
         let other = SilentRecord { member: Uuid([9; 16]).to_string(), ..record("/a") };
         check(faulty, None, "", &[other], false, "");
-        // It failed by hand since, in another way, went away, or is back.
+        // Since then, the member was failed by the operator, failed otherwise, disappeared, or returned.
         let known = [record("/a")];
         check(faulty, Some(MemberCause::ByHand), "/a", &known, false, "");
         check(faulty, Some(error(IoErrorKind::Device)), "/a", &known, false, "");

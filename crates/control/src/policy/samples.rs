@@ -1,10 +1,10 @@
-//! Values that tests of decisions begin with.
+//! Initial values for tests of decisions.
 
 use strake_engine::{MemberHealth, MemberStatus};
 use strake_raid::MemberState;
 use strake_units::Uuid;
 
-/// A member in `state`, without errors.
+/// Returns a member in `state`, without errors.
 pub(crate) fn member(state: MemberState) -> MemberStatus {
     MemberStatus {
         uuid: Uuid([7; 16]),

@@ -1,4 +1,4 @@
-//! What a scrub may do, and what is reported about it.
+//! The mode of a scrub, and events about scrubs.
 
 use strake_engine::{ScrubCounts, ScrubMode};
 use strake_raid::Geometry;
@@ -19,7 +19,7 @@ impl ScrubAim {
         }
     }
 
-    /// Reads the interface's word.
+    /// Parses the word of the interface.
     pub(crate) fn parse(word: &str) -> Result<Self, ControlError> {
         match word {
             "" | "check" => Ok(Self::Check),
@@ -32,7 +32,7 @@ impl ScrubAim {
     }
 }
 
-/// Reads a time between scrubs.
+/// Parses a time between scrubs.
 pub(crate) fn parse_every(seconds: u64) -> Result<u64, ControlError> {
     if seconds != 0 && seconds < SCRUB_EVERY_MIN_S {
         let least = strake_wording::every(SCRUB_EVERY_MIN_S);
@@ -43,12 +43,12 @@ pub(crate) fn parse_every(seconds: u64) -> Result<u64, ControlError> {
     Ok(seconds)
 }
 
-/// True when there is something to compare data with.
+/// True if the array has redundancy to compare.
 pub(crate) fn has_redundancy(geometry: &Geometry) -> bool {
     geometry.redundancy(MemberSet::EMPTY).is_some_and(|left| left > 0)
 }
 
-/// A scrub of array `name` began, or goes on after it was over so many bytes.
+/// Returns the event about a started scrub, or about a scrub that continues after `done_bytes`.
 pub(crate) fn started(name: &str, mode: ScrubMode, done_bytes: u64) -> Note {
     let how = match done_bytes {
         0 => "is being scrubbed".to_owned(),
@@ -60,13 +60,13 @@ pub(crate) fn started(name: &str, mode: ScrubMode, done_bytes: u64) -> Note {
     Note::of_array(EventKind::ScrubStarted, &name, what)
 }
 
-/// It has found something, so far this.
+/// Returns the event about the findings so far.
 pub(crate) fn has_found(name: &str, counts: &ScrubCounts) -> Note {
     let what = format!("the scrub of array {name} has found so far: {}", found(counts));
     Note::of_array(EventKind::ScrubFound, &name, what).next(show_scrub(name))
 }
 
-/// It is over, `whole` when it has been over all of the array.
+/// Returns the event about the end of a scrub. `whole` is true if it checked the whole array.
 pub(crate) fn ended(name: &str, whole: bool, counts: &ScrubCounts) -> Note {
     let (kind, how) = match whole {
         true => (EventKind::ScrubFinished, "finished"),
@@ -80,7 +80,7 @@ pub(crate) fn ended(name: &str, whole: bool, counts: &ScrubCounts) -> Note {
     }
 }
 
-/// What a scrub does about what it finds.
+/// Describes the reaction of a scrub to findings.
 const fn purpose(mode: ScrubMode) -> &'static str {
     match mode {
         ScrubMode::Check => "check only, no repair",
@@ -92,7 +92,7 @@ const fn purpose(mode: ScrubMode) -> &'static str {
     }
 }
 
-/// What was found, in words.
+/// Describes the findings.
 fn found(counts: &ScrubCounts) -> String {
     let kinds = [
         (counts.wrong, "corrupt"),

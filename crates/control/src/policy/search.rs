@@ -1,4 +1,4 @@
-//! What a start finds at the recorded paths of an array, and what follows for the start.
+//! The results of a search at the recorded paths of an array, and their consequences for the start.
 
 use strake_engine::AssemblePolicy;
 use strake_wording::say;
@@ -7,16 +7,16 @@ use crate::drives::label::Labelled;
 use crate::error::{ControlError, ControlErrorKind, OfflineReason};
 use crate::policy::candidates::{push_once, suffice_without};
 
-/// Why a drive at a recorded path is not used.
+/// The reason why a drive at a recorded path is not used.
 pub(crate) enum Unused {
-    /// Its newest label is sound, and this version does not understand it.
+    /// Its newest label is valid, but this version does not support it.
     Label(ControlError),
-    /// It cannot be opened or read.
+    /// The drive cannot be opened or read.
     Otherwise(ControlError),
 }
 
 impl Unused {
-    /// The drive did not answer in time, or still owes answers of an earlier use.
+    /// True if the drive did not answer in time, or still has outstanding requests of an earlier use.
     pub(crate) fn is_silent(&self) -> bool {
         let (Self::Label(error) | Self::Otherwise(error)) = self;
         error.kind == ControlErrorKind::Silent
@@ -30,7 +30,7 @@ impl From<ControlError> for Unused {
 }
 
 impl Unused {
-    /// Nothing when it is a label of another array than `uuid`, or else itself.
+    /// Returns `None` for a label of an array other than `uuid`, otherwise the reason itself.
     pub(crate) fn unless_of_another(self, uuid: &str) -> Result<Option<Labelled>, Self> {
         match self {
             Self::Label(error) if error.array.is_some_and(|array| array.to_string() != uuid) => {
@@ -41,7 +41,7 @@ impl Unused {
     }
 }
 
-/// An error of reading the label of a drive that was opened.
+/// Converts an error of a label read.
 pub(crate) fn of_label(error: ControlError) -> Unused {
     match error.kind {
         ControlErrorKind::Refused => Unused::Label(error),
@@ -57,17 +57,17 @@ pub(crate) fn of_label(error: ControlError) -> Unused {
     }
 }
 
-/// Whether the array of a label that is refused is `uuid`.
+/// True if a refused label belongs to the array `uuid`.
 pub(crate) fn is_of(refused: &ControlError, uuid: &str) -> bool {
     refused.array.is_some_and(|array| array.to_string() == uuid)
 }
 
-/// Why an array is not started degraded while `label`, which is refused, is one of its labels.
+/// Returns the reason why an array is not started degraded because of the refused label `label`.
 pub(crate) fn not_without(name: &str, label: &ControlError) -> ControlError {
     held_up(&label.what, name)
 }
 
-/// `why`, and that a refused label keeps the array from being started degraded.
+/// Returns an error with `why`: a refused label prevents a degraded start.
 fn held_up(why: &str, name: &str) -> ControlError {
     ControlError::refused(format!(
         "{why}; array {name} is not started degraded while this drive is present: its label may be newer than those \
@@ -76,24 +76,24 @@ fn held_up(why: &str, name: &str) -> ControlError {
     .because(OfflineReason::RefusedLabel)
 }
 
-/// What was found of a recorded array.
+/// The results of a search for a recorded array.
 #[derive(Default)]
 pub(crate) struct Search {
-    /// Its drives.
+    /// The drives of the array.
     pub(crate) here: Vec<Labelled>,
-    /// Why recorded drives are not used.
+    /// Reasons why recorded drives are not used.
     pub(crate) trouble: Vec<String>,
     /// Why recorded drives that are there cannot be opened.
     pub(crate) unusable: Vec<String>,
     /// Recorded paths that do not answer.
     silent: usize,
-    /// Why labels of it are refused: another version wrote them, and may know more of the array. A label that may be of
-    /// another array counts at a recorded path.
+    /// Reasons why labels of the array are refused: another version wrote them, and may have a newer state of the
+    /// array. At a recorded path, a label that may belong to another array counts too.
     refused: Vec<String>,
 }
 
 impl Search {
-    /// Notes why a recorded drive is not used.
+    /// Records the reason why a recorded drive is not used.
     pub(crate) fn note(&mut self, unused: Unused) {
         self.silent += usize::from(unused.is_silent());
         match unused {
@@ -105,7 +105,7 @@ impl Search {
         }
     }
 
-    /// Adds what was found at a path that is not recorded. A drive may have moved there.
+    /// Adds the result at an unrecorded path, to which a drive may have moved.
     pub(crate) fn add_other(&mut self, found: Result<Option<Labelled>, Unused>) {
         match found {
             Ok(Some(found)) => push_once(&mut self.here, found),
@@ -116,7 +116,8 @@ impl Search {
         }
     }
 
-    /// `policy`, but for starting without members whose labels are refused: what they say may be newer.
+    /// Returns `policy` without permission to start without members whose labels are refused, because these labels may
+    /// be newer.
     pub(crate) fn within(&self, policy: AssemblePolicy) -> AssemblePolicy {
         let enough = policy.allow_degraded || suffice_without(&self.here, self.silent);
         AssemblePolicy { allow_degraded: enough && self.refused.is_empty(), ..policy }
@@ -140,7 +141,7 @@ impl Search {
         }
         let refused = self.refused.join("; ");
         if let OfflineReason::Missing(waits) = &error.offline {
-            // What the array could do without that drive, it cannot do beside it.
+            // The array could start degraded without that drive, but not while the drive is present.
             let name = self.here[0].label.name.as_str();
             return held_up(&format!("{refused}; {waits}"), name);
         }

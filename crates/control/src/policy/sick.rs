@@ -1,4 +1,4 @@
-//! Members that still serve and should be replaced: they met many errors, or their drives expect to fail.
+//! Serving members that should be replaced because of many errors or predicted failures of their drives.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -9,20 +9,20 @@ use strake_units::Uuid;
 
 use crate::record::store::Settings;
 
-/// What is known of members that should be replaced.
+/// State of members that should be replaced.
 #[derive(Default)]
 pub(crate) struct Sick {
-    /// Why, by the identity of the member.
+    /// The reasons, by identity of the member.
     pub(crate) why: BTreeMap<Uuid, String>,
-    /// Members whose replacement was called off.
+    /// Members whose replacement was cancelled.
     pub(crate) left_alone: BTreeSet<Uuid>,
-    /// What drives said of themselves when they were last asked, by path.
+    /// The last failure predictions of drives, by path.
     pub(crate) predictions: BTreeMap<String, &'static str>,
     pub(crate) asked: Option<Instant>,
 }
 
 impl Sick {
-    /// True when the member should be replaced by a spare, if there is one.
+    /// True if a spare should replace the member, if one exists.
     pub(crate) fn wants_spare(&self, member: &MemberStatus) -> bool {
         member.state == MemberState::InSync
             && member.replacement.is_empty()
@@ -30,18 +30,18 @@ impl Sick {
             && !self.left_alone.contains(&member.uuid)
     }
 
-    /// Its replacement is not begun without being asked for.
+    /// Disables the automatic replacement of a member.
     pub(crate) fn leave_alone(&mut self, member: Uuid) {
         self.left_alone.insert(member);
     }
 
-    /// Calls a member sick.
+    /// Marks a member as one that should be replaced.
     #[cfg(test)]
     pub(crate) fn call(&mut self, member: Uuid, why: &str) {
         self.why.insert(member, why.to_owned());
     }
 
-    /// Why the member should be replaced, if it should.
+    /// Returns the reason why the member should be replaced, if any.
     pub(crate) fn judge(&self, member: &MemberStatus, settings: Settings) -> Option<String> {
         if member.state != MemberState::InSync {
             return None;

@@ -1,4 +1,4 @@
-//! Which drives can replace which members.
+//! Selection of spares for members.
 
 use std::collections::BTreeMap;
 
@@ -8,16 +8,16 @@ use strake_units::ByteSize;
 use crate::error::{ControlError, ControlErrorKind};
 use crate::record::store::SpareRecord;
 
-/// What a spare is like now.
+/// The state of a spare.
 #[derive(Clone)]
 pub(crate) enum SpareState {
-    /// Open, and holds nothing.
+    /// The spare is open and empty.
     Ready(Drive),
-    /// Not here, for this reason.
+    /// The spare is missing, for this reason.
     Missing(String),
-    /// Here, and another program has put something on it.
+    /// The spare is present, but has foreign content.
     Occupied(String),
-    /// Here, and of no use, for this reason.
+    /// The spare is present but unusable, for this reason.
     Failed(String),
 }
 
@@ -38,19 +38,19 @@ impl SpareState {
     }
 }
 
-/// What each spare is like, by the identity of its medium.
+/// The state of each spare, by the identity of its medium.
 #[derive(Default)]
 pub(crate) struct Spares {
     states: BTreeMap<String, SpareState>,
 }
 
 impl Spares {
-    /// What a spare is like; `None` when it was not looked at yet.
+    /// Returns the state of a spare; `None` before its first check.
     pub(crate) fn get(&self, record: &SpareRecord) -> Option<&SpareState> {
         self.states.get(&record.identity)
     }
 
-    /// The drive of a spare that could be used now.
+    /// Returns the drive of a spare that can be used now.
     pub(crate) fn ready(&self, record: &SpareRecord) -> Option<&Drive> {
         match self.get(record)? {
             SpareState::Ready(drive) => Some(drive),
@@ -58,18 +58,18 @@ impl Spares {
         }
     }
 
-    /// Takes note of what a spare is like.
+    /// Records the state of a spare.
     pub(crate) fn put(&mut self, record: &SpareRecord, state: SpareState) {
         self.states.insert(record.identity.clone(), state);
     }
 
-    /// The medium is no longer a spare.
+    /// Removes a spare.
     pub(crate) fn remove(&mut self, identity: &str) {
         self.states.remove(identity);
     }
 }
 
-/// Whether `drive` can replace any member of an array, and why not.
+/// Checks that `drive` can replace any member of an array.
 pub(crate) fn fits(status: &ArrayStatus, drive: &Drive) -> Result<(), String> {
     let info = drive.device.info();
     let block = status.geometry.block_size();
@@ -89,7 +89,7 @@ pub(crate) fn fits(status: &ArrayStatus, drive: &Drive) -> Result<(), String> {
     Ok(())
 }
 
-/// The state of a spare that an error speaks against.
+/// Returns the state of a spare after an error.
 pub(crate) fn unusable(error: &ControlError) -> SpareState {
     let why = error.what.clone();
     if error.kind == ControlErrorKind::Refused {
@@ -99,8 +99,8 @@ pub(crate) fn unusable(error: &ControlError) -> SpareState {
     }
 }
 
-/// Whether an error in giving a spare to an array speaks against the spare. An array that is not ready for it (another
-/// member is being copied, another command was quicker, it stops) may want it a second later.
+/// True if an error concerns the spare itself. An array that is not ready (another member is being copied, another
+/// command was faster, or the array stops) may need the spare later.
 pub(crate) fn is_of_the_drive(kind: ControlErrorKind) -> bool {
     match kind {
         ControlErrorKind::Device | ControlErrorKind::Silent | ControlErrorKind::Usage => true,
@@ -114,8 +114,9 @@ pub(crate) fn is_of_the_drive(kind: ControlErrorKind) -> bool {
     }
 }
 
-/// Slots of members that a spare should replace now: those that are out, or, when none is, the first that `is_sick`.
-/// None while a member is being copied to its replacement: an array takes no other drive until that has ended.
+/// Returns the slots of members that a spare should replace now: members that are out or, without such members, the
+/// first member that `is_sick`. Returns none while a member is being copied to its replacement, because an array
+/// accepts no other drive meanwhile.
 pub(crate) fn slots_for_spares(
     status: &ArrayStatus,
     is_sick: impl Fn(&MemberStatus) -> bool,

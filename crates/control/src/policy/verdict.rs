@@ -1,4 +1,4 @@
-//! What an import would do, determined without writing anything.
+//! The effect of an import, determined without writes.
 
 use strake_api::v1 as api;
 use strake_engine::{ArrayError, AssemblePolicy, too_few, waiting};
@@ -12,7 +12,7 @@ use crate::policy::candidates::{objections, usable};
 use crate::record::store::ArrayRecord;
 use crate::state::offline::Offline;
 
-/// The array that importing `here` would start, or why it would not be.
+/// Returns the array that an import of `here` would start, or the reason why it would not start.
 pub(crate) fn planned(
     record: &ArrayRecord,
     here: &[Labelled],
@@ -24,7 +24,7 @@ pub(crate) fn planned(
         drive: at,
         device_bytes: labelled.drive.device.info().bytes(),
         label: labelled.label.clone(),
-        // Not looked at here: an older picture of a member is noticed when the array is started.
+        // The start of the array detects an older snapshot of a member.
         confirmed: false,
         before: None,
     });
@@ -62,7 +62,7 @@ pub(crate) fn planned(
     Err(ControlError::refused(Text::join(all, "; ")))
 }
 
-/// Why an array with these members could not be started, when they are too few.
+/// Returns the error of an array with too few members, if applicable.
 fn too_few_of(assembled: &Assembled) -> Option<ArrayError> {
     let geometry = geometry_of(&assembled.superblock)?;
     let members = assembled.members.iter().enumerate();

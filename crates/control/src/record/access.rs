@@ -1,4 +1,4 @@
-//! Which users may read and write the state directory, and the file with secrets in it.
+//! Access rights of the state directory, and of the file with secrets.
 
 use std::fs::{self, File, Metadata, Permissions};
 use std::io;
@@ -9,20 +9,20 @@ use rustix::process::geteuid;
 
 use crate::error::{ControlError, ControlErrorKind};
 
-/// What others may do with a file or a directory.
+/// The rights of other users to a file or a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Others {
-    /// Nothing that matters.
+    /// No relevant rights.
     Nothing,
-    /// Read it.
+    /// The right to read.
     Read,
-    /// Change it.
+    /// The right to write.
     Write,
-    /// Anything: this user owns it.
+    /// All rights, because this user is the owner.
     Own(u32),
 }
 
-/// A file or a directory that other users may read or change, and what to do.
+/// A file or a directory that other users may read or change, with the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Exposure {
     pub(crate) what: String,
@@ -36,7 +36,8 @@ impl From<Exposure> for ControlError {
     }
 }
 
-/// What others may do with what `owner` owns with these mode bits, when `me` is asking. Root may do anything anyway.
+/// Returns the rights of users other than `me` to an object of `owner` with these mode bits. Root has all rights
+/// anyway.
 const fn others(owner: u32, mode: u32, me: u32) -> Others {
     match mode {
         _ if owner != me && owner != 0 => Others::Own(owner),
@@ -50,23 +51,23 @@ fn others_of(about: &Metadata) -> Others {
     others(about.uid(), about.mode(), geteuid().as_raw())
 }
 
-/// What others could do before a start of the daemon took these rights from them.
+/// The rights of other users before the start of the daemon removed them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Before {
-    /// They could read the file with secrets.
+    /// True if others could read the file with secrets.
     pub(crate) readable: bool,
-    /// They could change the directory or the file.
+    /// True if others could change the directory or the file.
     pub(crate) writable: bool,
-    /// They could reach what is in the directory.
+    /// True if others could enter the directory.
     is_entered: bool,
 }
 
 impl Before {
-    /// Takes the right to change the directory from others. They may go on to look into it: the file with secrets is
-    /// not for them.
+    /// Removes the right of others to change the directory. They may still read it, because the file with secrets is
+    /// protected separately.
     ///
     /// # Errors
-    /// When it belongs to another user, who is not root.
+    /// If the directory belongs to another user, except root.
     pub(crate) fn close_folder(path: &Path, about: &Metadata) -> Result<Self, ControlError> {
         let found = others_of(about);
         refuse_owner(path, found)?;
@@ -78,10 +79,10 @@ impl Before {
         Ok(Self { writable, is_entered, ..Self::default() })
     }
 
-    /// Takes all rights to the file with secrets from others. What they could not reach is as the daemon left it.
+    /// Removes all rights of others to the file with secrets. Files that others could not access are unchanged.
     ///
     /// # Errors
-    /// When it belongs to another user, who is not root.
+    /// If the file belongs to another user, except root.
     pub(crate) fn close_file(
         &mut self,
         path: &Path,
@@ -107,7 +108,8 @@ fn refuse_owner(path: &Path, found: Others) -> Result<(), ControlError> {
     of_path(path, found, "").map_or(Ok(()), |found| Err(found.into()))
 }
 
-/// Logs what became of the rights of others. Where they stay, the state is read all the same, and it is reported.
+/// Logs the change of the rights of others. If the rights remain, the state is read nevertheless, and the exposure is
+/// reported.
 fn closed(path: &Path, outcome: io::Result<()>) {
     let path = path.display();
     match outcome {
@@ -118,25 +120,26 @@ fn closed(path: &Path, outcome: io::Result<()>) {
     }
 }
 
-/// Whether others reach what is in a directory.
+/// True if others can enter a directory.
 fn lets_in(folder: &Metadata) -> bool {
     folder.mode() & 0o011 != 0
 }
 
-/// How the directory is exposed.
+/// Returns the exposure of the directory.
 pub(crate) fn of_folder(path: &Path, about: &Metadata) -> Option<Exposure> {
     let found = others_of(about);
     of_path(path, found, &remedy(path, about, "700")).filter(|_| found != Others::Read)
 }
 
-/// How the file with secrets is exposed, in the directory `folder`.
+/// Returns the exposure of the file with secrets in the directory `folder`.
 pub(crate) fn of_file(path: &Path, about: &Metadata, folder: &Metadata) -> Option<Exposure> {
     let found = others_of(about);
     let is_reached = lets_in(folder) || matches!(found, Others::Own(_));
     of_path(path, found, &remedy(path, about, "600")).filter(|_| is_reached)
 }
 
-/// How root takes the rights to `path` from others. The daemon has to be the owner then, to have any itself.
+/// Returns the commands with which root removes the rights of others to `path`. The daemon must be the owner to keep
+/// its own rights.
 fn remedy(path: &Path, about: &Metadata, mode: &str) -> String {
     let (path, me) = (path.display(), geteuid().as_raw());
     if about.uid() == me {

@@ -1,9 +1,9 @@
-//! The one writer of state files: every file that outlasts the daemon is changed through a [`StateFolder`].
+//! The only writer of state files: every change of a persistent file uses a [`StateFolder`].
 //!
-//! A change counts when it outlasts a loss of power. So the bytes of a file are durable before its name is, and what
-//! was done to names (a new file, a renamed one, a removed one) is durable when their folder is; only then is anything
-//! acknowledged. Each change is a sequence of a few [`Step`]s. Tests carry them out on a layer that forgets, at a power
-//! cut, what was not made durable ([`Disk`]).
+//! A change counts when it survives a power loss. Therefore the content of a file is made durable before its name.
+//! Changes of names (new, renamed and removed files) are durable when their folder is synchronized, and only then is a
+//! change acknowledged. Each change is a sequence of a few [`Step`]s. Tests execute them on a layer that drops, at a
+//! power loss, everything that was not durable ([`Disk`]).
 
 use std::fmt;
 use std::fs::{self, DirBuilder, File};
@@ -12,29 +12,29 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What the file system is asked to do at a time.
+/// One operation on the file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step<'a> {
-    /// Has a file, made or emptied, hold these bytes, and makes them durable. Not its name.
+    /// Creates or truncates a file, writes these bytes, and makes them durable, but not its name.
     Fill(&'a Path, &'a [u8]),
-    /// Puts bytes behind those of a file, made when it is not there, and makes them durable. Not its name.
+    /// Appends bytes to a file, which is created if missing, and makes them durable, but not its name.
     Append(&'a Path, &'a [u8]),
-    /// Gives a file another name, that of any file which has it already.
+    /// Renames a file, which replaces an existing file of this name.
     Rename(&'a Path, &'a Path),
     /// Removes a file.
     Remove(&'a Path),
-    /// Makes a folder.
+    /// Creates a folder.
     MakeFolder(&'a Path),
-    /// Makes durable what was done to the names in a folder.
+    /// Makes the changes of names in a folder durable.
     SyncFolder(&'a Path),
 }
 
-/// What carries out steps.
+/// The executor of steps.
 pub(crate) trait Disk: fmt::Debug + Send + Sync {
-    /// Carries out one.
+    /// Executes one step.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// The errors of the file system.
     fn carry_out(&self, step: Step<'_>) -> io::Result<()>;
 }
 
@@ -62,7 +62,7 @@ fn fill(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// What was written before an error is taken back as far as that goes.
+/// Appends bytes to a file. After an error, the partial write is removed if possible.
 fn append(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = File::options().append(true).create(true).mode(0o600).open(path)?;
     let before = file.metadata()?.len();
@@ -81,35 +81,35 @@ pub(crate) struct StateFolder {
 }
 
 impl StateFolder {
-    /// The folder at `path` of this machine.
+    /// Creates the folder value of `path` on this host.
     pub(crate) fn of(path: &Path) -> Self {
         Self::on(path, Arc::new(Kernel))
     }
 
-    /// The folder at `path`, whose changes `disk` carries out.
+    /// Creates the folder value of `path` with changes through `disk`.
     pub(crate) fn on(path: &Path, disk: Arc<dyn Disk>) -> Self {
         Self { path: path.to_owned(), disk }
     }
 
-    /// Where it is.
+    /// Returns the path of the folder.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// A folder in it.
+    /// Returns a folder inside this folder.
     pub(crate) fn folder(&self, name: &str) -> Self {
         Self { path: self.path.join(name), disk: Arc::clone(&self.disk) }
     }
 
-    /// Where the file `name` is, for those who read it.
+    /// Returns the path of the file `name`, for reads.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
-    /// Makes the folder, and those it is in, unless they are there.
+    /// Creates the folder and its parents, unless they exist.
     ///
     /// # Errors
-    /// When one cannot be made, or its name is not durable.
+    /// If a folder cannot be created, or its name cannot be made durable.
     pub(crate) fn make(&self) -> io::Result<()> {
         let absent = |path: &&Path| !path.as_os_str().is_empty() && !path.is_dir();
         let absent: Vec<&Path> = self.path.ancestors().take_while(absent).collect();
@@ -125,82 +125,82 @@ impl StateFolder {
         Ok(())
     }
 
-    /// Makes durable that the folder is there: the process that made it may have ended before that.
+    /// Makes the name of the folder durable, because the process that created it may have ended before.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// The errors of the file system.
     pub(crate) fn sync_name(&self) -> io::Result<()> {
         let parent = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
         self.disk.carry_out(Step::SyncFolder(parent.unwrap_or(Path::new("."))))
     }
 
-    /// Makes durable what was done to names in it.
+    /// Makes the changes of names in the folder durable.
     ///
     /// # Errors
-    /// Those of the file system: what becomes of those names is unknown then.
+    /// The errors of the file system. The state of the names is then unknown.
     pub(crate) fn sync(&self) -> io::Result<()> {
         self.disk.carry_out(Step::SyncFolder(&self.path))
     }
 
-    /// Writes what `name` is to hold beside it, durably.
+    /// Writes the new content of `name` durably to a temporary file.
     ///
     /// # Errors
-    /// When there is no room for it, for one; nothing has changed then.
+    /// For example, if there is no space. Nothing has changed then.
     pub(crate) fn prepare(&self, name: &str, bytes: &[u8]) -> io::Result<Next> {
         let (folder, to) = (self.clone(), self.file(name));
         let next = Next { folder, from: self.file(&format!("{name}.next")), to, placed: false };
-        // Dropped on an error: a rest of it would only take space where there is none.
+        // On an error, the partial file is removed to free its space.
         next.folder.disk.carry_out(Step::Fill(&next.from, bytes))?;
         Ok(next)
     }
 
-    /// Has the file `name` hold these bytes: before a power cut it holds the old ones or these, after it has returned
-    /// these.
+    /// Replaces the content of the file `name`. After a power loss during the call, the file has the old or the new
+    /// content; after the call, it has the new content.
     ///
     /// # Errors
-    /// Those of [`prepare`](Self::prepare), [`Next::place`] and [`sync`](Self::sync).
+    /// The errors of [`prepare`](Self::prepare), [`Next::place`] and [`sync`](Self::sync).
     pub(crate) fn replace(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         self.prepare(name, bytes)?.place()?;
         self.sync()
     }
 
-    /// Has the file `name`, usually empty, be there.
+    /// Creates the empty file `name`.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// The errors of the file system.
     pub(crate) fn mark(&self, name: &str) -> io::Result<()> {
         self.disk.carry_out(Step::Fill(&self.file(name), b""))?;
         self.sync()
     }
 
-    /// Puts bytes behind those of the file `name`.
+    /// Appends bytes to the file `name`.
     ///
     /// # Errors
-    /// Those of the file system. Nothing was put there then, so that it can be tried again.
+    /// The errors of the file system. Nothing was appended then, so the caller can try again.
     pub(crate) fn append(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let path = self.file(name);
         if !path.try_exists()? {
             self.disk.carry_out(Step::Fill(&path, b""))?;
         }
-        // Before the bytes, which would be there twice after a second try. Also for a file that was there: the process
-        // that made it may have ended before this.
+        // The name is made durable first, because a failure after the append would cause a second append. This includes
+        // existing files, because the process that created the file may have ended before.
         self.sync()?;
         self.disk.carry_out(Step::Append(&path, bytes))
     }
 
-    /// Gives a file another name.
+    /// Renames a file.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// The errors of the file system.
     pub(crate) fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         self.disk.carry_out(Step::Rename(&self.file(from), &self.file(to)))?;
         self.sync()
     }
 
-    /// Removes a file, if it is there. Nothing is durable before the [`sync`](Self::sync).
+    /// Removes a file, if it exists. The removal is durable only after [`sync`](Self::sync).
     ///
     /// # Errors
-    /// Those of the file system.
+    /// The errors of the file system.
     pub(crate) fn unlink(&self, name: &str) -> io::Result<()> {
         match self.disk.carry_out(Step::Remove(&self.file(name))) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -208,17 +208,17 @@ impl StateFolder {
         }
     }
 
-    /// Removes a file for good. Also makes sure of an earlier removal of which it is unknown whether it was durable.
+    /// Removes a file durably. Also makes an earlier removal durable.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// The errors of the file system.
     pub(crate) fn remove(&self, name: &str) -> io::Result<()> {
         self.unlink(name)?;
         self.sync()
     }
 }
 
-/// What a file is to hold, durable beside it. Dropping it forgets it.
+/// The new content of a file in a durable temporary file. The drop removes the temporary file.
 #[derive(Debug)]
 #[must_use = "it takes effect when it is placed and the folder synced"]
 pub(crate) struct Next {
@@ -229,15 +229,15 @@ pub(crate) struct Next {
 }
 
 impl Next {
-    /// Where it lies until then.
+    /// Returns the path of the temporary file.
     pub(crate) fn path(&self) -> &Path {
         &self.from
     }
 
-    /// Puts it in the place of the file. Nothing is durable before the [`sync`](StateFolder::sync) of the folder.
+    /// Replaces the file. The change is durable only after the [`sync`](StateFolder::sync) of the folder.
     ///
     /// # Errors
-    /// Those of the file system; the file is as it was then.
+    /// The errors of the file system. The file is then unchanged.
     pub(crate) fn place(mut self) -> io::Result<()> {
         self.folder.disk.carry_out(Step::Rename(&self.from, &self.to))?;
         self.placed = true;
@@ -248,7 +248,7 @@ impl Next {
 impl Drop for Next {
     fn drop(&mut self) {
         if !self.placed {
-            // What is left behind is overwritten by the next one.
+            // The next temporary file overwrites a remaining one.
             let _ = self.folder.disk.carry_out(Step::Remove(&self.from));
         }
     }

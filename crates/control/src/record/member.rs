@@ -1,4 +1,4 @@
-//! What every member records of the settings and exports of its array.
+//! The record of the settings and exports of an array on every member.
 
 use std::thread;
 
@@ -18,7 +18,7 @@ use crate::record::store::{
 /// Version of the record.
 pub(crate) const VERSION: u32 = 1;
 
-/// The record. Unknown fields of a record that is read are reported, and the record is kept ([`Recalled`]).
+/// The record. Unknown fields of a record are reported, and the record is kept ([`Recalled`]).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct MemberConfig {
     pub(crate) version: u32,
@@ -26,12 +26,12 @@ pub(crate) struct MemberConfig {
     pub(crate) settings: Settings,
     #[serde(default)]
     pub(crate) exports: Vec<MemberExport>,
-    /// Hosts of these exports that have to authenticate or to use TLS. Records of earlier versions do not say.
+    /// Hosts of these exports that must authenticate or use TLS. Records of earlier versions lack this field.
     #[serde(default)]
     pub(crate) hosts: Vec<MemberHost>,
 }
 
-/// A host, and which secrets it needs. Not the secrets.
+/// A host and the kinds of secrets that it needs, without the secrets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct MemberHost {
     pub(crate) nqn: String,
@@ -47,14 +47,15 @@ impl From<&HostRecord> for MemberHost {
 }
 
 impl MemberHost {
-    /// The host without its secrets: it cannot connect before it has them again.
+    /// Returns the host without its secrets. It cannot connect before it gets new secrets.
     pub(crate) fn locked(&self) -> HostRecord {
         HostRecord { nqn: self.nqn.clone(), covered: self.needs, ..HostRecord::default() }
     }
 }
 
 impl MemberConfig {
-    /// What the operator has set, for comparison: with sorted exports, and without a pause, which ends by itself.
+    /// Returns the settings of the operator for comparisons: with sorted exports, and without a pause, which ends
+    /// automatically.
     pub(crate) fn without_order_and_pause(mut self) -> Self {
         self.settings = self.settings.without_pause();
         self.exports.sort_by(|a, b| a.name.cmp(&b.name));
@@ -94,7 +95,7 @@ impl MemberExport {
     }
 }
 
-/// A record that is to be written.
+/// A record to write.
 pub(crate) struct Due {
     pub(crate) array: String,
     pub(crate) uuid: Uuid,
@@ -102,7 +103,7 @@ pub(crate) struct Due {
     pub(crate) drives: Vec<Drive>,
 }
 
-/// Runs `job` on each of `drives` side by side; each has [`RECORD_LIMIT`].
+/// Runs `job` on all `drives` concurrently, each with the time limit [`RECORD_LIMIT`].
 fn on_each<T: Send + 'static>(
     drives: &[Drive],
     job: impl Fn(&Drive, &mut dyn FnMut() -> Option<Nanos>) -> Result<T, ArrayError>
@@ -128,7 +129,7 @@ fn on_each<T: Send + 'static>(
 /// Stores a record on all members that answer.
 ///
 /// # Errors
-/// What the first that did not take it says.
+/// The error of the first member that did not store the record.
 pub(crate) fn store_side_by_side(due: &Due) -> Result<(), ControlError> {
     let uuid = due.uuid;
     let known = on_each(&due.drives, move |drive, wait| {
@@ -143,7 +144,8 @@ pub(crate) fn store_side_by_side(due: &Due) -> Result<(), ControlError> {
     stored.into_iter().collect()
 }
 
-/// The newest record that any of `drives` holds. Each has [`RECORD_LIMIT`]; one that does not answer holds none.
+/// Returns the newest record on `drives`. Each drive has the time limit [`RECORD_LIMIT`]; an unresponsive drive counts
+/// as a drive without a record.
 pub(crate) fn newest_side_by_side(uuid: Uuid, drives: &[Drive]) -> Option<Vec<u8>> {
     let read = on_each(drives, move |drive, wait| {
         let own = std::slice::from_ref(drive);
@@ -154,19 +156,19 @@ pub(crate) fn newest_side_by_side(uuid: Uuid, drives: &[Drive]) -> Option<Vec<u8
     found.max_by_key(|(sequence, _)| *sequence).map(|(_, content)| content)
 }
 
-/// What of a record on the members is understood.
+/// The supported parts of a record on the members.
 pub(crate) struct Recalled {
-    /// As it is on the members.
+    /// The content on the members.
     pub(crate) content: Vec<u8>,
-    /// Why nothing of it is understood.
+    /// The reason why the whole record is unsupported, if applicable.
     pub(crate) unsupported: Option<String>,
     pub(crate) settings: Settings,
-    /// With their places in the record.
+    /// Exports with their positions in the record.
     pub(crate) exports: Vec<(usize, MemberExport)>,
     pub(crate) hosts: Vec<MemberHost>,
-    /// These are all hosts that need a secret or a key.
+    /// True if `hosts` contains all hosts that need a secret or a key.
     pub(crate) names_all_hosts: bool,
-    /// The parts that are not understood, and why.
+    /// Unsupported parts with reasons.
     pub(crate) ignored: Vec<String>,
 }
 
@@ -210,7 +212,7 @@ impl Recalled {
         self.take_hosts(value.get_mut("hosts").map(Value::take));
     }
 
-    /// A host whose needs are not understood is taken without them: it is locked all the same.
+    /// A host with unsupported needs is accepted without them, and is locked nevertheless.
     fn take_hosts(&mut self, hosts: Option<Value>) {
         let Some(hosts) = hosts else { return };
         let Value::Array(hosts) = hosts else {
@@ -233,7 +235,7 @@ impl Recalled {
     }
 }
 
-/// A record in which every field is present.
+/// Returns a record in which every field is present.
 fn every_field() -> Value {
     let paused_jobs = PausedJobs { rebuild: true, ..PausedJobs::default() };
     let nvme =

@@ -1,8 +1,7 @@
-//! Reservations of exports over NVMe/TCP: the files in which they outlast the daemon, and what an operator sees of them
-//! and can do about them.
+//! Reservations of NVMe/TCP exports: the files in which they survive a restart, and their presentation to operators.
 //!
-//! A file for each array, beside `state.json` and not in it: a cluster that fails over must not wait for a command that
-//! happens to hold the manager, and a damaged file is the trouble of one export.
+//! Each array has its own file, next to `state.json`. A cluster failover must not wait for a command that holds the
+//! manager, and a damaged file affects only one export.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -24,13 +23,13 @@ use crate::record::store::ExportRecord;
 /// Version of the files written here.
 const VERSION: u32 = 1;
 
-/// Largest file that is read: more than as many registrants need as there can be.
+/// Maximum size of a file. It exceeds the size for the maximum number of registrants.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Folder of the files in the state directory.
 const FOLDER: &str = "reservations";
 
-/// The types as they are recorded and shown, in the order of their numbers.
+/// The names of the types in records and messages, in the order of their numbers.
 const TYPES: [&str; 6] = [
     "write-exclusive",
     "exclusive-access",
@@ -44,13 +43,13 @@ fn word_of(kind: ReservationType) -> &'static str {
     TYPES[kind as usize - 1]
 }
 
-/// A file.
+/// The content of a file.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Page {
     version: u32,
     reservations: Recorded,
-    /// CRC-32C of the above as it is written: a key that is another one would be a way in.
+    /// CRC-32C of the fields above in their written form. A corrupted key could admit a wrong host.
     crc32c: u32,
 }
 
@@ -69,7 +68,7 @@ struct Recorded {
 #[serde(deny_unknown_fields)]
 struct RecordedHold {
     kind: String,
-    /// Absent when all registrants hold it.
+    /// The holder; absent if all registrants hold the reservation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     holder: Option<String>,
 }
@@ -135,9 +134,9 @@ pub(crate) struct ReservationFile {
     state: StateFolder,
     /// Identity of the array.
     array: String,
-    /// Name of the export, for what is to be done.
+    /// Name of the export, for remedies.
     export: String,
-    /// Of the clients of the array's other exports.
+    /// Access rights of the clients of the array's other exports.
     rights: Arc<SharedRights>,
 }
 
@@ -147,12 +146,12 @@ impl ReservationFile {
         Self { state: state.clone(), array, export, rights: Arc::default() }
     }
 
-    /// The same, whose reservations the clients of the array's other exports obey through `rights`.
+    /// Sets `rights`, through which the reservations also apply to the clients of the array's other exports.
     pub(crate) fn obeyed(self, rights: Arc<SharedRights>) -> Self {
         Self { rights, ..self }
     }
 
-    /// The same of an array that has no export.
+    /// Returns the file of an array without an export.
     pub(crate) fn of_array(state: &StateFolder, array: &str) -> Self {
         let (array, export) = (array.to_owned(), "NAME".to_owned());
         Self { state: state.clone(), array, export, rights: Arc::default() }
@@ -203,13 +202,14 @@ impl ReservationFile {
         let page = Page { version: VERSION, reservations: recorded, crc32c };
         let text = serde_json::to_vec_pretty(&page)?;
         self.folder().make()?;
-        // Also for a folder that existed: the process that made it may have ended before this.
+        // The synchronization includes existing folders, because the process that created the folder may have ended
+        // before.
         self.state.sync()?;
         self.replace(Some(&text))
     }
 
-    /// Replaces the file's contents, or removes it. Restores what it held if that cannot be made durable: hosts are
-    /// informed that nothing has changed, and the next start would find that it has.
+    /// Replaces the content of the file, or removes the file. If the change cannot be made durable, restores the
+    /// earlier content: hosts are informed that nothing has changed, so the next start must not find a change.
     fn replace(&self, text: Option<&[u8]>) -> io::Result<()> {
         let before = match fs::read(self.path()) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
@@ -228,7 +228,7 @@ impl ReservationFile {
         })
     }
 
-    /// The same, without making sure of the folder.
+    /// Replaces or removes the file without a synchronization of the folder.
     fn place(&self, text: Option<&[u8]>) -> io::Result<()> {
         match text {
             Some(text) => self.folder().prepare(&self.name(), text)?.place(),
@@ -236,12 +236,12 @@ impl ReservationFile {
         }
     }
 
-    /// Also makes sure of an earlier removal that may not be durable.
+    /// Removes the file. Also makes an earlier removal durable.
     fn remove(&self) -> io::Result<()> {
         if self.folder().path().try_exists()? { self.replace(None) } else { Ok(()) }
     }
 
-    /// Puts an unreadable file aside, for the operator to inspect.
+    /// Renames an unreadable file, so that the operator can inspect it.
     pub(crate) fn put_aside(&self) -> io::Result<()> {
         self.folder().rename(&self.name(), &format!("{}.json.damaged", self.array))
     }
@@ -274,7 +274,7 @@ impl Ledger for ReservationFile {
     }
 }
 
-/// Reservations as an operator sees them; `None` when no host is registered.
+/// Returns the message about reservations; `None` if no host is registered.
 pub(crate) fn message(reservations: &Reservations) -> Option<ReservationMessage> {
     if reservations.registrants.is_empty() {
         return None;

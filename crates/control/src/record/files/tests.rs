@@ -8,7 +8,7 @@ use std::{fs, io};
 use crate::record::store::Store;
 use strake_testkit::{Chance, Folder};
 
-/// A step that was carried out.
+/// An executed step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Done {
     Fill(PathBuf, Vec<u8>),
@@ -32,14 +32,14 @@ impl From<Step<'_>> for Done {
     }
 }
 
-/// What became of the steps that were not durable when the power failed.
+/// The result of steps that were not durable at the power loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     /// All are lost.
     Lost,
-    /// All are there, as after a kill -9.
+    /// All are kept, as after a kill -9.
     Kept,
-    /// A subset is there, drawn from this seed.
+    /// A subset is kept, drawn from this seed.
     Drawn(u64),
 }
 
@@ -49,7 +49,7 @@ impl Fate {
         [Self::Lost, Self::Kept].into_iter().chain((1..=6).map(Self::Drawn))
     }
 
-    /// Whether the next of them is there.
+    /// True if the next step is kept.
     fn keeps(&mut self) -> bool {
         match self {
             Self::Lost => false,
@@ -62,8 +62,8 @@ impl Fate {
     }
 }
 
-/// Carries steps out on the file system, so that they are read back, and remembers them: it knows what a power cut
-/// behind any of them leaves.
+/// Executes steps on the file system, so that they can be read back, and records them. It computes the result of a
+/// power loss after any step.
 #[derive(Debug, Default)]
 pub(crate) struct Forgetful(Mutex<Vec<Done>>);
 
@@ -76,14 +76,14 @@ impl Disk for Forgetful {
     }
 }
 
-/// What a name stands for: a folder, or a file by its number.
+/// The object of a name: a folder, or a file by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Named {
     Folder,
     File(usize),
 }
 
-/// A change of names that the folder was not synced for yet.
+/// A change of names before the synchronization of the folder.
 #[derive(Clone, Debug)]
 enum Change {
     New(PathBuf, Named),
@@ -109,7 +109,7 @@ impl Change {
     }
 }
 
-/// The names and files of a file system, as they are now and as they are durable.
+/// The present and the durable names and files of a file system.
 #[derive(Default)]
 struct Model {
     files: Vec<Vec<u8>>,
@@ -119,7 +119,7 @@ struct Model {
 }
 
 impl Model {
-    /// The file of this name, which is new if there is none.
+    /// Returns the file of this name, which is created if missing.
     fn file(&mut self, path: PathBuf) -> &mut Vec<u8> {
         let number = match self.now.get(&path) {
             Some(Named::File(number)) => *number,
@@ -158,7 +158,7 @@ impl Model {
         }
     }
 
-    /// The step under way when the power fails: of the bytes of a file any part may be there.
+    /// Applies the step in progress at the power loss. Any part of the bytes of a file may be kept.
     fn cut(&mut self, done: Done, fate: &mut Fate) {
         match done {
             Done::Fill(path, bytes) => {
@@ -178,11 +178,11 @@ impl Model {
     }
 }
 
-/// Files after a power cut, and what they hold.
+/// Files and their content after a power loss.
 pub(crate) type Left = BTreeMap<PathBuf, Vec<u8>>;
 
 impl Forgetful {
-    /// A layer over a folder that is there already, with all that is in it durable.
+    /// Creates a layer over an existing folder with durable content.
     pub(crate) fn over(folder: &Path) -> Self {
         let mut done = vec![Done::MakeFolder(folder.into())];
         done.extend(folder.parent().map(|parent| Done::SyncFolder(parent.into())));
@@ -199,12 +199,12 @@ impl Forgetful {
         Self(Mutex::new(done))
     }
 
-    /// Steps so far.
+    /// Returns the number of steps so far.
     pub(crate) fn steps(&self) -> usize {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// What a power cut leaves in `folder` that comes behind so many steps, in the middle of the next one.
+    /// Returns the content of `folder` after a power loss after `steps` steps, during the next step.
     pub(crate) fn left(&self, folder: &Path, steps: usize, mut fate: Fate) -> Left {
         let done = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut model = Model::default();
@@ -231,7 +231,7 @@ impl Forgetful {
             .collect()
     }
 
-    /// The same behind all steps, written into a new folder at `to`.
+    /// Writes the content after a power loss after all steps into a new folder at `to`.
     pub(crate) fn leave(&self, folder: &Path, to: &Path, fate: Fate) {
         for (name, bytes) in self.left(folder, self.steps(), fate) {
             let path = to.join(name);
@@ -241,7 +241,7 @@ impl Forgetful {
     }
 }
 
-/// A folder that goes away with the test, and in it one for state, not made yet, on a layer that forgets.
+/// A folder that is removed with the test. It contains a state folder, not created yet, on a forgetting layer.
 struct Bench {
     /// Removed with the test.
     _folder: Folder,
@@ -257,7 +257,7 @@ impl Bench {
         Self { _folder: folder, state, disk }
     }
 
-    /// What a file holds after a power cut now, whatever becomes of what is not durable.
+    /// Checks the content of a file after a power loss now, for several results of steps that are not durable.
     fn check(&self, name: &str, wanted: Option<&[u8]>) {
         for fate in Fate::some() {
             let left = self.disk.left(self.state.path(), self.disk.steps(), fate);
@@ -298,7 +298,7 @@ fn what_was_changed_stays_changed_over_a_power_cut() {
     bench.check("within/file", None);
 }
 
-/// A layer that cannot make folders durable for a while.
+/// A layer that temporarily cannot make folders durable.
 #[derive(Debug, Default)]
 struct Ill(AtomicBool);
 
@@ -313,7 +313,7 @@ impl Disk for Ill {
     }
 }
 
-/// The events of a directory that could not be synced were appended again with every try.
+/// The history of the bug: if a directory could not be synchronized, its events were appended again with every attempt.
 #[test]
 fn what_could_not_be_appended_is_there_once_after_the_next_try() {
     let bench = Bench::new("again");
@@ -332,8 +332,8 @@ fn what_could_not_be_appended_is_there_once_after_the_next_try() {
     }
 }
 
-/// A daemon made its directory and ended before its name was durable. The next one found it there, and all that it
-/// recorded was lost with the directory at a power cut.
+/// The history of the bug: a daemon created its directory and ended before the name was durable. The next daemon found
+/// the directory, and a power loss later removed it with all its records.
 #[test]
 fn a_directory_that_was_there_is_made_durable_when_it_is_opened() {
     let bench = Bench::new("made-before");
@@ -347,7 +347,7 @@ fn a_directory_that_was_there_is_made_durable_when_it_is_opened() {
     }
 }
 
-/// At whatever step the power fails, and whatever becomes of what was not durable.
+/// The power fails at every step, with several results of steps that are not durable.
 #[test]
 fn a_file_holds_the_old_or_the_new_at_every_cut_exhaustive() {
     let bench = Bench::new("cuts");
@@ -371,7 +371,7 @@ fn a_file_holds_the_old_or_the_new_at_every_cut_exhaustive() {
     bench.check("file", Some(b"the new one"));
 }
 
-/// What is not synced is lost, or the other tests show nothing.
+/// State that was not synchronized must be lost, or the other tests prove nothing.
 #[test]
 fn the_layer_forgets_what_was_not_made_durable() {
     let bench = Bench::new("forgets");
@@ -396,7 +396,7 @@ fn the_layer_forgets_what_was_not_made_durable() {
     assert_eq!(lost("within/file"), None, "its folder has no name that lasts");
 }
 
-/// Devices and folders that nothing can make durable show that the file system is asked to.
+/// Devices and folders that cannot be made durable prove that the synchronization is requested.
 #[test]
 fn the_file_system_is_asked_to_make_bytes_and_names_durable() {
     for step in [

@@ -21,14 +21,14 @@ impl State {
         ReservationFile { state: StateFolder::of(&self.0), array, export, rights: Arc::default() }
     }
 
-    /// The same file, while the folders that `ill` says cannot be made durable.
+    /// Returns the file on a layer that cannot make the folders selected by `ill` durable.
     fn failing(&self, ill: fn(&Path) -> bool) -> ReservationFile {
         let state = StateFolder::on(&self.0, Arc::new(Ill(ill)));
         ReservationFile { state, ..self.file("a") }
     }
 }
 
-/// Cannot make these folders durable.
+/// A layer that cannot make these folders durable.
 #[derive(Debug)]
 struct Ill(fn(&Path) -> bool);
 
@@ -78,13 +78,13 @@ fn what_is_written_is_read() {
     assert_eq!((file.read(), file.path().exists()), (Ok(None), false));
 }
 
-/// The largest file is read again, whatever its registrants are called: a limit that is too small would admit no host
-/// after a restart.
+/// The largest file can be read again, for all names of registrants. A too small limit would admit no host after a
+/// restart.
 #[test]
 fn as_many_registrants_as_there_may_be_are_read_again() {
     let state = State::new("many");
     let file = state.file("a");
-    // The longest name (NVM Express Base, section 4.7), of what takes the most room in JSON.
+    // The longest name (NVM Express Base, section 4.7), of characters with the longest form in JSON.
     let name = "\u{1}".repeat(223);
     let registrant = |number: usize| Registrant {
         host: (number as u128 + 1).to_be_bytes(),
@@ -99,8 +99,7 @@ fn as_many_registrants_as_there_may_be_are_read_again() {
     assert!(file.read() == Ok(Some(reservations)));
 }
 
-/// A file that is not what was written is refused, whatever is wrong with it: a registrant or a key that is another one
-/// would let a host in that is to be kept out.
+/// Every corrupted file is refused, because a wrong registrant or key could admit a host that must be excluded.
 #[test]
 fn exhaustive_no_byte_that_is_another_one_is_taken_for_good() {
     let state = State::new("bytes");
@@ -136,7 +135,7 @@ fn what_cannot_be_written_changes_nothing() {
     let file = state.file("a");
     let before = sample(None);
     file.write(Some(&before)).expect("it can be written");
-    // A folder in the way of the next file: permissions would not stop a test that runs as root.
+    // A folder blocks the temporary file, because permissions would not stop a test that runs as root.
     fs::create_dir(file.path().with_extension("json.next")).expect("it can be made");
     let held = Held { kind: ReservationType::ExclusiveAccess, holder: Some([1; 16]) };
     assert!(file.write(Some(&sample(Some(held)))).is_err());

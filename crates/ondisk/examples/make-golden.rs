@@ -1,5 +1,5 @@
-//! Writes the golden images of the current format where `tests/golden.rs` reads them. Images that exist are left
-//! alone: what was released does not change.
+//! Writes the golden images of the current format for `tests/golden.rs`. Existing images are not changed, because
+//! released formats do not change.
 
 #[path = "../tests/golden/sample.rs"]
 mod sample;

@@ -1,26 +1,27 @@
-//! Areas of format 2: room on every member for what later versions keep there.
+//! Areas of format 2: space on every member for records of later versions.
 //!
-//! They follow each other behind the data that the array uses, at the same places on every member:
+//! The areas are adjacent and start after the used data, at the same offsets on every member:
 //!
 //! ```text
 //! 16 MiB                                                                     end-2 MiB       end
 //! | data ........ | float | header log | checksum pages | not used ......... | tail ring .. GPT |
 //! ```
-//! Nothing reads or writes them yet. What they hold means nothing until the `incompat` bit of the area is set, and a
-//! program that does not know that bit refuses the label. So an area may be moved as long as its bit is not set.
+//! No version reads or writes the areas yet. Their content is undefined until the `incompat` bit of the area is set,
+//! and a program that does not support this bit refuses the label. Therefore an area may be moved as long as its bit is
+//! not set.
 //!
-//! Of the tail, the 2 MiB in front of those that other programs' signatures are looked for in hold nothing: areas
-//! begin to cost room where they need more than that, which is on members of more than about 480 MiB.
+//! In the tail, the 2 MiB before the blocks with signatures of other programs are unused, so areas may occupy them.
+//! Areas reduce the space for data only if they need more, which is the case on members of more than about 480 MiB.
 
 use crate::bytes::{get, put, u32_at, u64_at};
 use crate::error::{LabelErrorKind, Wanted};
 use crate::layout::{AreaLayout, HEAD_BYTES, TAIL_BYTES};
 use crate::limits::FOREIGN_TAIL_BYTES;
 
-/// What an area is for.
+/// The purpose of an area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AreaKind {
-    /// Room for data on their way from one geometry to another.
+    /// Space for data that a reshape moves between two geometries.
     Float,
     /// Headers of records: sums and changes of maps.
     HeaderLog,
@@ -29,10 +30,10 @@ pub enum AreaKind {
 }
 
 impl AreaKind {
-    /// Every kind, in the order of their places.
+    /// Every kind in the order of the areas.
     pub const ALL: [Self; AREAS] = [Self::Float, Self::HeaderLog, Self::Checksums];
 
-    /// Its name, as errors say it.
+    /// Returns the name of the area in errors.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -50,11 +51,11 @@ impl AreaKind {
         }
     }
 
-    /// Bytes of the area where the array uses `data` bytes of each member, a multiple of 4 KiB.
+    /// Returns the bytes of the area if the array uses `data` bytes of each member, a multiple of 4 KiB.
     ///
-    /// The float holds a window of the largest strip at least; the header log is 32 MiB for each TiB; checksums take
-    /// 4 bytes of each block of 4 KiB, 992 to a page, and up to half as much again because no page is shared by two
-    /// regions.
+    /// The float contains at least a window of the largest strip. The header log has 32 MiB for each TiB. Checksums
+    /// need 4 bytes for each block of 4 KiB, 992 in a page, and up to 50 % more, because two regions never share a
+    /// page.
     #[must_use]
     pub const fn bytes(self, data: u64) -> u64 {
         let (share, least, most) = match self {
@@ -84,11 +85,11 @@ const ALIGN: u64 = 4096;
 /// One area of every member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Area {
-    /// What it is for.
+    /// The purpose of the area.
     pub kind: AreaKind,
     /// Byte offset from the start of the device.
     pub offset: u64,
-    /// Its bytes.
+    /// Bytes of the area.
     pub bytes: u64,
 }
 
@@ -97,7 +98,7 @@ pub struct Area {
 pub struct Areas([Area; AREAS]);
 
 impl Areas {
-    /// The areas behind `data` bytes that the array uses of each member.
+    /// Returns the areas after `data` used bytes of each member.
     #[must_use]
     pub fn behind(data: u64) -> Self {
         let mut offset = (HEAD_BYTES + data).next_multiple_of(ALIGN);
@@ -108,12 +109,12 @@ impl Areas {
         }))
     }
 
-    /// Every area, by place.
+    /// Returns every area, by offset.
     pub fn iter(&self) -> impl Iterator<Item = &Area> {
         self.0.iter()
     }
 
-    /// Where the last one ends, in bytes from the start of the device.
+    /// Returns the end of the last area, in bytes from the start of the device.
     #[must_use]
     pub const fn end(&self) -> u64 {
         let last = &self.0[AREAS - 1];
@@ -128,8 +129,8 @@ impl Areas {
         }
     }
 
-    /// The table at the start of `bytes` in a label of `generation`, of an array that uses `data` bytes of a member of
-    /// `device` bytes.
+    /// Decodes the table at the start of `bytes` in a label of `generation`, of an array that uses `data` bytes of a
+    /// member with `device` bytes.
     pub(crate) fn decode(
         bytes: &[u8],
         data: u64,
@@ -172,23 +173,23 @@ impl Areas {
     }
 }
 
-/// Which revision of the format an array has, and what it records with it.
+/// The format version of an array, with the recorded areas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// Constants are not recorded, and there are no areas.
+    /// Format 1, which records no constants and no areas.
     One,
-    /// Both are.
+    /// Format 2, which records constants and areas.
     Two(Areas),
 }
 
 impl Format {
-    /// Format 2 of an array that uses `data` bytes of each member.
+    /// Returns format 2 of an array that uses `data` bytes of each member.
     #[must_use]
     pub fn two(data: u64) -> Self {
         Self::Two(Areas::behind(data))
     }
 
-    /// The same format where the array uses `data` bytes of each member.
+    /// Returns the same format of an array that uses `data` bytes of each member.
     #[must_use]
     pub fn resized(self, data: u64) -> Self {
         match self {
@@ -197,7 +198,7 @@ impl Format {
         }
     }
 
-    /// Its number.
+    /// Returns the version number.
     #[must_use]
     pub const fn version(self) -> u16 {
         match self {
@@ -206,8 +207,8 @@ impl Format {
         }
     }
 
-    /// Bytes of the smallest device that can be a member of the array, which uses `data` bytes of each: with room for
-    /// these, and for the areas where they are recorded.
+    /// Returns the minimum bytes of a member's device for an array that uses `data` bytes of each member, including
+    /// space for recorded areas.
     #[must_use]
     pub const fn least_device_bytes(self, data: u64) -> u64 {
         let least = HEAD_BYTES + data.next_multiple_of(ALIGN) + TAIL_BYTES;
@@ -219,7 +220,7 @@ impl Format {
         }
     }
 
-    /// Bytes of a member that data can have in this format, a multiple of 4 KiB: what is left behind the areas.
+    /// Returns the bytes of a member that are available for data in this format, a multiple of 4 KiB.
     #[must_use]
     pub const fn data_bytes(self, layout: &AreaLayout) -> u64 {
         match self {
@@ -229,12 +230,13 @@ impl Format {
     }
 }
 
-/// Bytes of a member that data can have in format 2, a multiple of 4 KiB.
+/// Returns the bytes of a member that are available for data in format 2, a multiple of 4 KiB.
 #[must_use]
 pub const fn data_bytes_of_2(layout: &AreaLayout) -> u64 {
     let (tail, tail_bytes) = layout.tail_range();
     let room = tail + tail_bytes - FOREIGN_TAIL_BYTES - HEAD_BYTES;
-    // The largest that leaves room for its areas: they never shrink when data grow.
+    // The largest size that leaves space for its areas. The areas never shrink when the data grow, so a binary search
+    // is correct.
     let (mut fits, mut too_many) = (0, layout.data_bytes() / ALIGN + 1);
     while too_many - fits > 1 {
         let middle = fits.midpoint(too_many);
@@ -247,7 +249,7 @@ pub const fn data_bytes_of_2(layout: &AreaLayout) -> u64 {
     fits * ALIGN
 }
 
-/// Bytes of all areas behind `data` bytes.
+/// Returns the bytes of all areas after `data` bytes.
 const fn areas_bytes(data: u64) -> u64 {
     AreaKind::Float.bytes(data) + AreaKind::HeaderLog.bytes(data) + AreaKind::Checksums.bytes(data)
 }

@@ -1,4 +1,4 @@
-//! Which labels form an array: a pure decision in consuming steps, `Scanned -> Matched -> Assembled`.
+//! The pure decision which labels form an array, in consuming steps `Scanned -> Matched -> Assembled`.
 //!
 //! **The argument.** A label of generation `g + 1` is written to the head ring of every member it calls live, a member
 //! that fails is called faulty in `g + 2` and the step repeats, then the tail rings are written, and only then does the
@@ -42,50 +42,51 @@ pub struct Found {
     pub label: Superblock,
     /// Bytes of the device as it is now.
     pub device_bytes: u64,
-    /// The label is in the tail ring as well: every member that it calls live had it in its head ring before that.
+    /// True if the tail ring also contains the label: every member that is live in the label then had it in its head
+    /// ring.
     pub confirmed: bool,
-    /// The label before this one, if the tail ring ends with that and no damaged slot may hold a later one: this one
-    /// was never written there.
+    /// The label before this one, if the tail ring ends with it and no damaged slot may contain a later label. The
+    /// present label was then never written to the tail ring.
     pub before: Option<Box<Superblock>>,
 }
 
-/// What was decided about arrays that are not complete.
+/// The policy for incomplete arrays.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
-    /// Start with what is here: an operator said so, or the time to wait has passed.
+    /// Start with the present members, because the operator requested it or the time limit has expired.
     pub allow_degraded: bool,
 }
 
-/// The answer for one array, or for one drive.
+/// The decision about one array or one drive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The array can start with these members. Whether its redundancy suffices is for the caller to check.
+    /// The array can start with these members. The caller must check the redundancy.
     Assembled(Assembled),
-    /// Members are absent that were live when the newest label was written. A newer label may be on one of them.
+    /// Members are absent that were live when the newest label was written. One of them may have a newer label.
     Waiting {
-        /// The newest label that is here.
+        /// The newest present label.
         superblock: Superblock,
         /// Slots whose members were live and cannot be used now.
         missing: Vec<MemberIndex>,
-        /// Those of them that were being rebuilt.
+        /// The missing members that were being rebuilt.
         rebuilding: Vec<MemberIndex>,
         /// Slots whose members can be used.
         present: Vec<MemberIndex>,
     },
-    /// The array must not start until a person has decided.
+    /// The array must not start before a decision of the operator.
     Refused {
         /// The array.
         array: Uuid,
-        /// Its name.
+        /// Name of the array.
         name: Name,
-        /// Why.
+        /// The reason.
         reason: Refusal,
     },
-    /// The drive takes no part.
+    /// The drive is not used.
     Ignored {
         /// The caller's index of the drive.
         drive: usize,
-        /// Why.
+        /// The reason.
         reason: IgnoreReason,
     },
 }
@@ -93,15 +94,16 @@ pub enum Verdict {
 /// An array ready to start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assembled {
-    /// The newest label, from whichever member holds it.
+    /// The newest label on any member.
     pub superblock: Superblock,
-    /// One for every slot, in order.
+    /// The members of all slots, in order.
     pub members: Vec<AssembledMember>,
-    /// Everybody that the newest label calls live surely had it.
+    /// True if every member that is live in the newest label certainly had this label.
     pub confirmed: bool,
-    /// The newest label begins an activation and is missing in the tail ring of a member, so the array did not serve
-    /// under it (point 4), and counts as shut down cleanly, although `superblock` does not say so. A drive that lost a
-    /// block of that ring looks the same: what else the members hold of this activation shows that the array served.
+    /// True if the newest label starts an activation and is missing in the tail ring of a member. The array did not
+    /// serve under this label (point 4), and counts as cleanly shut down although `superblock` does not say so. A drive
+    /// that lost a block of this ring looks the same; other records of this activation on the members then show that
+    /// the array served.
     pub unserved: bool,
 }
 
@@ -112,22 +114,23 @@ pub struct AssembledMember {
     pub drive: Option<usize>,
     /// The state to start with.
     pub state: RecordedState,
-    /// While rebuilding: stripes from the start that may be trusted, where there is no bitmap to say it better.
+    /// For a rebuilding member without a bitmap, the number of valid stripes from the start.
     pub recovered_stripes: u64,
-    /// What it lacks. For a member that was live and has no drive now, the write-intent bitmap comes on top.
+    /// The regions that the member lacks. A member that was live and has no drive now also lacks the regions of the
+    /// write-intent bitmap.
     pub lacks: Lacks,
-    /// The drive of this member that is here and must not be used as it is.
+    /// The present drive of this member that is out of date.
     pub stale: Option<Stale>,
 }
 
-/// What a member lacks of what it should hold.
+/// The data that a member lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lacks {
     /// Nothing.
     Nothing,
-    /// What its per-member dirty bitmap says; without bitmaps what lies behind its `recovered_stripes`.
+    /// The regions in its per-member dirty bitmap; without bitmaps, the stripes after `recovered_stripes`.
     Recorded,
-    /// Everything, as far as is known.
+    /// Possibly everything.
     Everything,
 }
 
@@ -136,18 +139,18 @@ pub enum Lacks {
 pub struct Stale {
     /// The caller's index of the drive.
     pub drive: usize,
-    /// Why.
+    /// The reason.
     pub reason: StaleReason,
 }
 
-/// Why a member's contents are out of date.
+/// The reason why the content of a member is out of date.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StaleReason {
-    /// The newest label calls it faulty or missing: the array went on without it.
+    /// The member is faulty or missing in the newest label: the array continued without the member.
     LeftBehind(RecordedState),
-    /// Its own newest label is older than any crash explains.
+    /// Its own newest label is too old for a crash.
     Lags {
-        /// Its generation.
+        /// Generation of the member's label.
         own: u64,
         /// The newest generation.
         newest: u64,
@@ -166,32 +169,32 @@ impl fmt::Display for StaleReason {
     }
 }
 
-/// Why an array must not start.
+/// The reason why an array must not start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The same member is on several drives: one is a copy, and nothing says which.
+    /// The same member is on several drives. It is unknown which drive is the copy.
     Duplicate {
         /// The member.
         member: Uuid,
         /// The caller's indices of all drives with it.
         drives: Vec<usize>,
     },
-    /// Two sets of members went on separately from a common past.
+    /// Two sets of members continued separately from a common history.
     Fork(Difference),
-    /// Two labels have one generation, and no drive that is here shows which of them was never acted on.
+    /// Two labels have the same generation, and no present drive shows which label never took effect.
     Undecided(Difference),
 }
 
-/// Two labels of one array of which neither continues the other.
+/// Two labels of one array, neither of which continues the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
     /// The drive with the label of the higher generation.
     pub newer: usize,
-    /// Its generation, epoch and parent epoch.
+    /// Generation, epoch and parent epoch of this label.
     pub newer_chain: (u64, Uuid, Uuid),
     /// The drive with the other label.
     pub older: usize,
-    /// Its generation, epoch and parent epoch.
+    /// Generation, epoch and parent epoch of this label.
     pub older_chain: (u64, Uuid, Uuid),
 }
 
@@ -222,14 +225,14 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Why a drive takes no part.
+/// The reason why a drive is not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IgnoreReason {
-    /// Its array was destroyed.
+    /// The array of the drive was destroyed.
     Destroyed,
-    /// Its label does not name it in its own slot.
+    /// The label does not contain the drive in its own slot.
     SlotMismatch,
-    /// Another member has its slot now.
+    /// Another member has the slot now.
     Replaced,
     /// The device is smaller than recorded.
     Shrunk {
@@ -253,8 +256,8 @@ impl fmt::Display for IgnoreReason {
     }
 }
 
-/// Decides what the drives found amount to: one verdict for every array that is not destroyed, in order of array
-/// UUID, each preceded by the verdicts about drives that take no part in it.
+/// Decides which arrays the drives form. Returns one verdict for every array that is not destroyed, in order of array
+/// UUID. Verdicts about unused drives precede the verdict of their array.
 #[must_use]
 pub fn assemble(found: Vec<Found>, policy: Policy) -> Vec<Verdict> {
     let mut arrays: BTreeMap<Uuid, Vec<Found>> = BTreeMap::new();
@@ -274,35 +277,35 @@ pub fn assemble(found: Vec<Found>, policy: Policy) -> Vec<Verdict> {
     verdicts
 }
 
-/// Drives whose labels name the same array; nothing else is known yet.
+/// Drives whose labels name the same array.
 struct Scanned {
     drives: Vec<Found>,
     verdicts: Vec<Verdict>,
 }
 
-/// Drives of one history, one for each member at most, and the label that describes them.
+/// Drives of one history, at most one for each member, and their newest label.
 struct Matched {
     newest: Superblock,
-    /// Everybody that the newest label calls live had it.
+    /// True if every member that is live in the newest label had this label.
     confirmed: bool,
-    /// It was never written everywhere, so the array did not serve under it.
+    /// True if the newest label was never written to all members, so that the array did not serve under it.
     unserved: bool,
-    /// Slots whose drive is here and has become too small: what was cut off is lost, even if the drive grows again.
+    /// Slots whose present drive has become too small. The truncated data are lost, even if the drive grows again.
     cut: Vec<MemberIndex>,
     drives: Vec<Found>,
 }
 
-/// Which label describes the array: the greatest one.
+/// The order of labels. The greatest label describes the array.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Authority {
     /// The last update.
     generation: u64,
-    /// No drive here is of another history, seen from it. Of two labels with one number neither is older, but one may
-    /// show that the other was never acted on: points 3 and 5.
+    /// True if no present drive is of another history than this label. Of two labels with the same generation, neither
+    /// is older, but one may show that the other never took effect: points 3 and 5.
     undisputed: bool,
-    /// Of several activations that got equally far, the one most members know.
+    /// Number of members with this activation. Of several activations with equal progress, the most common one counts.
     holders: usize,
-    /// Any rule will do for identical labels.
+    /// Identical labels are ordered by slot.
     slot: Reverse<MemberIndex>,
 }
 
@@ -348,7 +351,7 @@ impl Scanned {
         let cut = self.drives.iter().filter(is_cut).map(|drive| drive.label.slot).collect();
         self.ignore(|drive| unusable(&newest, drive));
         if self.drives.is_empty() {
-            // Former members alone are no array.
+            // Former members alone are not an array.
             return Err(None);
         }
         Ok(Matched { newest, confirmed, unserved, cut, drives: std::mem::take(&mut self.drives) })
@@ -364,12 +367,12 @@ impl Scanned {
         })
     }
 
-    /// Whether `own` is of another history than `newest`, or may be.
+    /// True if `own` is, or may be, of another history than `newest`.
     fn is_other(&self, newest: &Superblock, own: &Superblock) -> bool {
         is_fork(newest, own) || self.is_undecided(newest, own)
     }
 
-    /// Whether no drive that is here shows that `own`, which has the number of `newest`, was never acted on; point 5.
+    /// True if no present drive shows that `own`, which has the generation of `newest`, never took effect; point 5.
     fn is_undecided(&self, newest: &Superblock, own: &Superblock) -> bool {
         let lacks_it =
             |found: &Found| own.calls_live(found.label.member) && !is_same(&found.label, own);
@@ -399,8 +402,8 @@ impl Scanned {
     }
 }
 
-/// Whether a label says that its drive is in a slot that the array has not, or that is not the drive's. A drive whose
-/// place another one has taken knows so from its own label: it is no member, and its label may be the newest.
+/// True if a label names a slot that does not exist in the array, or that is not the slot of the drive. The own label
+/// of a replaced drive records the replacement: the drive is not a member, although its label may be the newest.
 fn is_misplaced(label: &Superblock) -> bool {
     let elsewhere = label.members.iter().any(|record| record.uuid == label.member);
     label.own_record().is_none() && (elsewhere || label.slot.at() >= label.members.len())
@@ -415,12 +418,12 @@ fn unusable(newest: &Superblock, found: &Found) -> Option<IgnoreReason> {
     (actual < recorded).then_some(IgnoreReason::Shrunk { recorded, actual })
 }
 
-/// Whether two labels are copies of one.
+/// True if two labels are copies of one label.
 fn is_same(a: &Superblock, b: &Superblock) -> bool {
     a.generation == b.generation && a.epoch == b.epoch && a.members == b.members
 }
 
-/// Whether `own` belongs to another history than `newest`; points 2 and 3 of the argument.
+/// True if `own` belongs to another history than `newest`; points 2 and 3 of the argument.
 fn is_fork(newest: &Superblock, own: &Superblock) -> bool {
     if is_same(own, newest) {
         return own.geometry != newest.geometry;
@@ -441,7 +444,7 @@ fn is_fork(newest: &Superblock, own: &Superblock) -> bool {
     called_in_sync && own.generation + 1 >= newest.generation && !precedes(own, newest)
 }
 
-/// Whether `own` is the label just before `newest`, in the same activation or the one before.
+/// True if `own` is the label directly before `newest`, in the same activation or the previous one.
 fn precedes(own: &Superblock, newest: &Superblock) -> bool {
     own.generation.checked_add(1) == Some(newest.generation)
         && (own.epoch == newest.epoch || own.epoch == newest.parent_epoch)
@@ -509,7 +512,7 @@ impl Matched {
     }
 }
 
-/// What a member lacks that is not here, or not to be used.
+/// Returns the data that a missing or unusable member lacks.
 fn lacks_without_drive(newest: &Superblock, recorded: &MemberRecord) -> Lacks {
     match recorded.state {
         RecordedState::InSync => Lacks::Nothing,
@@ -519,17 +522,17 @@ fn lacks_without_drive(newest: &Superblock, recorded: &MemberRecord) -> Lacks {
     }
 }
 
-/// What of a member's contents may be trusted.
+/// The valid content of a member.
 struct Trust {
     state: RecordedState,
     recovered_stripes: u64,
     lacks: Lacks,
 }
 
-/// What of a member's contents may be trusted, or why nothing.
+/// Returns the valid content of a member, or the reason why nothing is valid.
 ///
-/// A label that every member surely had cannot have been cut short: a drive that has only the one before is an older
-/// picture.
+/// A label that every member certainly had cannot be from an interrupted update. A drive that has only the label before
+/// it is an older snapshot.
 fn trust(
     (newest, confirmed): (&Superblock, bool),
     recorded: &MemberRecord,
@@ -537,7 +540,8 @@ fn trust(
 ) -> Result<Trust, StaleReason> {
     let current = own.generation == newest.generation && own.epoch == newest.epoch;
     let lags = StaleReason::Lags { own: own.generation, newest: newest.generation };
-    // What a member says of itself limits what is believed: a label that promotes it may have been cut short.
+    // The own label of a member limits its state, because the update that promotes the member may have been
+    // interrupted.
     let (own_state, own_stripes) = match own.own_record() {
         Some(row) if current || !confirmed && precedes(own, newest) => {
             (row.state, row.recovered_stripes)
@@ -561,7 +565,7 @@ fn trust(
         (RecordedState::Rebuilding, RecordedState::Rebuilding) => {
             rebuilding(own_stripes.min(recorded.recovered_stripes), Lacks::Recorded)
         }
-        // It was taken back with the label that was cut short, so it is as it was when it left.
+        // The interrupted update re-added the member, so its content has not changed since it went out.
         (RecordedState::Rebuilding, RecordedState::Missing)
             if !confirmed
                 && newest.keeps_member_bitmaps()
@@ -570,7 +574,7 @@ fn trust(
         {
             rebuilding(0, Lacks::Recorded)
         }
-        // It joined with the label that was cut short, or nothing is known of what it holds: rebuild from the
+        // The member joined with the interrupted update, or its content is unknown, so the rebuild starts from the
         // beginning.
         (
             RecordedState::Rebuilding,

@@ -1,6 +1,6 @@
-//! The list of bad blocks: what nothing was left to recover from, so that a rebuild can go on around it.
+//! The list of bad blocks that could not be reconstructed, so that a rebuild can continue without them.
 //!
-//! A list lies in one of two [slots](crate::slot) of consecutive pages, all of which have to be sound and of one
+//! A list is in one of two [slots](crate::slot) of consecutive pages. All pages must be valid and have the same
 //! sequence.
 
 use strake_units::{Lba, LbaRange, MemberIndex, Uuid};
@@ -14,7 +14,7 @@ use crate::slot::{
 pub const BAD_PAGES: usize = 16;
 /// Bytes of one slot.
 pub const BAD_SLOT_BYTES: u64 = (BAD_PAGES * PAGE_BYTES) as u64;
-/// Most runs of bad blocks that a list holds.
+/// Maximum number of runs of bad blocks in a list.
 pub const BAD_RUNS_MAX: usize = BAD_PAGES * RUNS_PER_PAGE;
 
 const RUN_BYTES: usize = 16;
@@ -24,22 +24,22 @@ const AT_PAGE: usize = 4;
 const AT_PAGES: usize = 5;
 const AT_COUNT: usize = 6;
 
-/// What is wrong with a bad block of a member.
+/// The kind of a bad block of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Badness {
-    /// The drive could not read it, and nothing was left to recover it from. A read may try it again.
+    /// The drive could not read the block, and it could not be reconstructed. A read may try again.
     Unreadable,
-    /// It could not be filled: what the member holds there is anything, and is never used.
+    /// The block could not be filled. Its content is undefined and never used.
     Hollow,
-    /// The data that belong there are given up, because something else of their column was written. What the member
-    /// holds is anything until zeroes, which stand for them in parity, are written.
+    /// The data of the block are abandoned, because another block of its column was written. The content of the member
+    /// is undefined until zeroes, which replace the data in parity, are written.
     Abandoning,
-    /// The data that belong there are given up, and zeroes, with which parity agrees, stand in their place.
+    /// The data of the block are abandoned and replaced by zeroes, which match parity.
     Abandoned,
 }
 
 impl Badness {
-    /// True when what the member holds there must not be used.
+    /// True if the content of the block must not be used.
     #[must_use]
     pub const fn is_hidden(self) -> bool {
         match self {
@@ -48,7 +48,7 @@ impl Badness {
         }
     }
 
-    /// True when nothing that can be recovered there is what was written.
+    /// True if a reconstruction of the block would not return the written data.
     #[must_use]
     pub const fn is_given_up(self) -> bool {
         match self {
@@ -77,18 +77,18 @@ impl Badness {
     }
 }
 
-/// What happens to blocks of a member.
+/// Changes of blocks of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BadEvent {
-    /// They could not be read, and nothing was left to recover them from.
+    /// The blocks could not be read or reconstructed.
     Unreadable,
-    /// They could not be filled.
+    /// The blocks could not be filled.
     Hollow,
-    /// Their data are given up; zeroes will be written.
+    /// The data of the blocks are abandoned, and zeroes will be written.
     Abandon,
-    /// They hold again what the rest of their stripe says: data, or the zeroes that stand for data given up.
+    /// The blocks contain their reconstructed content again: data, or zeroes that replace abandoned data.
     Restored,
-    /// New data were written there, or parity of all that its column holds.
+    /// New data were written to the blocks, or parity of the whole column.
     Written,
 }
 
@@ -115,7 +115,7 @@ pub struct BadRun {
     pub start: Lba,
     /// Number of blocks, at least 1.
     pub blocks: u32,
-    /// What is wrong with them.
+    /// The kind of the bad blocks.
     pub what: Badness,
 }
 
@@ -131,8 +131,8 @@ impl BadRun {
     }
 }
 
-/// There is no room for another run: the caller that met the block must stop, because without its entry garbage would
-/// pass for data.
+/// The list has no space for another run. The caller that found the block must stop, because without an entry,
+/// undefined content would be returned as data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadListFull;
 
@@ -151,33 +151,33 @@ impl std::error::Error for BadListFull {}
 /// Every bad block of an array's members.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BadList {
-    /// By member and block; runs do not overlap, and neighbours that are alike are one run.
+    /// The runs by member and block. Runs do not overlap, and adjacent runs of the same kind are merged.
     runs: Vec<BadRun>,
 }
 
 impl BadList {
-    /// All runs, by member and block.
+    /// Returns all runs, by member and block.
     #[must_use]
     pub fn runs(&self) -> &[BadRun] {
         &self.runs
     }
 
-    /// True when no block is bad.
+    /// True if no block is bad.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }
 
-    /// The runs that have blocks in `range` of `member`.
+    /// Returns the runs with blocks in `range` of `member`.
     pub fn within(&self, member: MemberIndex, range: LbaRange) -> impl Iterator<Item = &BadRun> {
         let first = self.runs.partition_point(|r| (r.member, r.end()) <= (member, range.start.0));
         self.runs[first..].iter().take_while(move |r| r.member == member && r.start < range.end())
     }
 
-    /// Notes that `event` happened to the blocks `range` of `member`. True when that changed anything.
+    /// Records `event` for the blocks `range` of `member`. Returns true if the list changed.
     ///
     /// # Errors
-    /// When there is no room; the list is then as it was.
+    /// If there is no space. The list is then unchanged.
     pub fn note(
         &mut self,
         member: MemberIndex,
@@ -190,7 +190,7 @@ impl BadList {
             self.runs.iter().filter(|run| !touched.contains(run)).copied().collect();
         let mut put = |from: u64, to: u64, what: Option<Badness>| {
             if let (true, Some(what)) = (from < to, what) {
-                // A run that is too long for its field is several.
+                // A run that is too long for its field becomes several runs.
                 next.extend((from..to).step_by(u32::MAX as usize).map(|at| BadRun {
                     member,
                     start: Lba(at),
@@ -218,7 +218,7 @@ impl BadList {
         Ok(changed)
     }
 
-    /// The pages of a slot, under `sequence`. Pages that would be empty are left out, but for the first.
+    /// Encodes the pages of a slot with `sequence`. Empty pages are left out, except the first.
     #[must_use]
     pub fn encode(&self, array: Uuid, sequence: u64) -> Vec<[u8; PAGE_BYTES]> {
         let count = self.runs.len().div_ceil(RUNS_PER_PAGE).max(1);
@@ -227,7 +227,7 @@ impl BadList {
     }
 }
 
-/// Puts `right` to the end of `left` when the two are alike and touch.
+/// Merges `right` into `left` if both have the same kind and are adjacent.
 fn join(left: &mut BadRun, right: &mut BadRun) -> bool {
     let alike =
         left.member == right.member && left.what == right.what && left.end() == right.start.0;
@@ -260,7 +260,7 @@ fn encode_page(
     out
 }
 
-/// The list in a slot of an array with `members` members. `None` when the slot holds no whole list.
+/// Decodes the list in a slot of an array with `members` members. Returns `None` without a complete list.
 fn decode(slot: &[u8], array: Uuid, members: usize) -> Option<Sequenced<BadList>> {
     let mut pages = slot.chunks_exact(PAGE_BYTES).take(BAD_PAGES);
     let first = pages.next()?;
@@ -297,8 +297,8 @@ fn decode_run(row: &[u8], members: usize) -> Option<BadRun> {
     (ends && run.blocks > 0 && run.member.at() < members).then_some(run)
 }
 
-/// What counts of the two slots of a member: `a` is the slot of even sequences, `b` that of odd ones. `None` when
-/// neither holds a list.
+/// Returns the newest list in the two slots of a member: `a` is the slot of even sequences, `b` the slot of odd
+/// sequences. Returns `None` without a list.
 #[must_use]
 pub fn newest_bad_list(
     a: &[u8],

@@ -21,22 +21,23 @@ const AT_BITMAP: usize = 4;
 const AT_PAGE: usize = 5;
 const AT_BEHIND: usize = 24;
 
-/// What a bit of a bitmap means.
+/// The meaning of a bitmap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Bitmap {
-    /// A write may be under way in the region: members may disagree.
+    /// A write may be in progress in the region, so members may be inconsistent.
     WriteIntent,
-    /// The region was written at some time: it holds data.
+    /// The region was written at some time, and contains data.
     Written,
-    /// The member of this slot lacks the region, or a part of it: it was written without it, or not rebuilt yet.
+    /// The member of this slot lacks the region or a part of it: the region was written without the member, or is not
+    /// rebuilt yet.
     Member(MemberIndex),
-    /// A member went out while parity of the region was not known to be right after a crash: blocks of that member may
-    /// be recovered wrongly there. Counts with [`INCOMPAT_IN_DOUBT`](crate::INCOMPAT_IN_DOUBT) only.
+    /// A member went out before the resync of the region after a crash, so blocks of this member may be reconstructed
+    /// wrongly. The bitmap is valid only with [`INCOMPAT_IN_DOUBT`](crate::INCOMPAT_IN_DOUBT).
     InDoubt,
 }
 
 impl Bitmap {
-    /// The number that stands for the bitmap on disk.
+    /// Returns the number of the bitmap on disk.
     #[must_use]
     pub const fn code(self) -> u8 {
         match self {
@@ -47,27 +48,27 @@ impl Bitmap {
         }
     }
 
-    /// The bitmaps of an array of `members` members, in the order of their codes.
+    /// Returns the bitmaps of an array with `members` members, in the order of their codes.
     pub fn all(members: usize) -> impl Iterator<Item = Self> {
         let stale = (0..members as u8).map(|slot| Self::Member(MemberIndex(slot)));
         [Self::WriteIntent, Self::Written].into_iter().chain(stale).chain([Self::InDoubt])
     }
 }
 
-/// What a bitmap page says.
+/// The content of a bitmap page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PageRecord {
-    /// Every member that the last complete label called live surely held the page of this sequence, or a newer one: a
-    /// member that shows less is an older picture of itself. 0 when that is not known.
+    /// Every member that is live in the last complete label certainly had the page with this sequence, or a newer one.
+    /// A member with an older page is an older snapshot of the member. 0 if unknown.
     pub held: u64,
-    /// What [`Bits::page_bytes`] returns.
+    /// The bytes from [`Bits::page_bytes`].
     pub bits: Vec<u8>,
 }
 
-/// The bytes of a page.
+/// Encodes a page.
 ///
 /// # Panics
-/// When it has more bits than there is room for, or `page` is not below [`PAGES_PER_BITMAP`].
+/// If there are too many bits, or `page` is not below [`PAGES_PER_BITMAP`].
 #[must_use]
 pub fn encode_page(
     array: Uuid,
@@ -88,8 +89,9 @@ pub fn encode_page(
     out
 }
 
-/// What counts of the two slots of a page: `a` is the slot of even sequences, `b` that of odd ones. `None` when neither
-/// is sound, or the newest is not [usable](Sequenced::usable): every region of the page counts as set.
+/// Returns the newest of the two slots of a page: `a` is the slot of even sequences, `b` the slot of odd sequences.
+/// Returns `None` if no slot is valid, or the newest is not [usable](Sequenced::usable). Every region of the page then
+/// counts as set.
 #[must_use]
 pub fn newest_page(
     a: &[u8],
@@ -126,18 +128,18 @@ pub struct Bits {
 }
 
 impl Bits {
-    /// A bitmap for `regions` regions, all clear.
+    /// Creates an empty bitmap for `regions` regions.
     ///
     /// # Panics
-    /// With more than [`REGIONS_MAX`] regions, which no geometry has.
+    /// If there are more than [`REGIONS_MAX`] regions, which no geometry has.
     #[must_use]
     pub fn new(regions: u32) -> Self {
         assert!(regions <= REGIONS_MAX, "a plane has at most {REGIONS_MAX} regions");
         Self { regions, pages: vec![0; PAGES_PER_BITMAP as usize * PAGE_BIT_BYTES] }
     }
 
-    /// A bitmap for `regions` regions from the bits of its pages in order; `None` stands for a lost page, whose
-    /// regions are all set. Pages not given are lost.
+    /// Creates a bitmap for `regions` regions from its pages in order. `None` means a lost page, whose regions are all
+    /// set. Missing pages count as lost.
     #[must_use]
     pub fn from_pages(regions: u32, pages: &[Option<Vec<u8>>]) -> Self {
         let mut bits = Self::new(regions);
@@ -159,7 +161,7 @@ impl Bits {
     /// Sets the region's bit.
     ///
     /// # Panics
-    /// When there is no such region.
+    /// If there is no such region.
     pub fn set(&mut self, region: u32) {
         let (byte, mask) = self.place(region);
         self.pages[byte] |= mask;
@@ -168,16 +170,16 @@ impl Bits {
     /// Clears the region's bit.
     ///
     /// # Panics
-    /// When there is no such region.
+    /// If there is no such region.
     pub fn clear(&mut self, region: u32) {
         let (byte, mask) = self.place(region);
         self.pages[byte] &= !mask;
     }
 
-    /// The region's bit.
+    /// Returns the bit of the region.
     ///
     /// # Panics
-    /// When there is no such region.
+    /// If there is no such region.
     #[must_use]
     pub fn get(&self, region: u32) -> bool {
         let (byte, mask) = self.place(region);
@@ -187,7 +189,7 @@ impl Bits {
     /// Sets every bit that is set in `other`.
     ///
     /// # Panics
-    /// When the bitmaps are of different arrays.
+    /// If the bitmaps have different numbers of regions.
     pub fn join(&mut self, other: &Self) {
         assert_eq!(self.regions, other.regions, "planes of one array are equally long");
         self.used_mut().iter_mut().zip(other.used()).for_each(|(own, other)| *own |= other);
@@ -196,7 +198,7 @@ impl Bits {
     /// Clears every bit that is set in `other`.
     ///
     /// # Panics
-    /// When the bitmaps are of different arrays.
+    /// If the bitmaps have different numbers of regions.
     pub fn remove(&mut self, other: &Self) {
         assert_eq!(self.regions, other.regions, "planes of one array are equally long");
         self.used_mut().iter_mut().zip(other.used()).for_each(|(own, other)| *own &= !other);
@@ -207,7 +209,7 @@ impl Bits {
         (0..PAGES_PER_BITMAP).for_each(|page| self.fill_page(page));
     }
 
-    /// The regions whose bit is set, in order.
+    /// Returns the regions with set bits, in order.
     pub fn iter_ones(&self) -> impl Iterator<Item = u32> + '_ {
         let set = self.used().iter().enumerate().filter(|(_, byte)| **byte != 0);
         set.flat_map(|(at, byte)| {
@@ -215,26 +217,26 @@ impl Bits {
         })
     }
 
-    /// Number of regions whose bit is set.
+    /// Returns the number of regions with set bits.
     #[must_use]
     pub fn count_ones(&self) -> u32 {
         self.used().iter().map(|byte| byte.count_ones()).sum()
     }
 
-    /// The bits of one page, for [`encode_page`].
+    /// Returns the bits of one page, for [`encode_page`].
     ///
     /// # Panics
-    /// When `page` is not below [`PAGES_PER_BITMAP`].
+    /// If `page` is not below [`PAGES_PER_BITMAP`].
     #[must_use]
     pub fn page_bytes(&self, page: u32) -> &[u8] {
         &self.pages[page_range(page)]
     }
 
-    /// Replaces the bits of one page with those read from a drive. Bits past the last region are dropped, and
-    /// missing bytes count as clear.
+    /// Replaces the bits of one page by bits from a drive. Bits after the last region are dropped, and missing bytes
+    /// count as clear.
     ///
     /// # Panics
-    /// When `page` is not below [`PAGES_PER_BITMAP`].
+    /// If `page` is not below [`PAGES_PER_BITMAP`].
     pub fn set_page(&mut self, page: u32, bits: &[u8]) {
         let own = &mut self.pages[page_range(page)];
         own.fill(0);
@@ -243,16 +245,16 @@ impl Bits {
         self.drop_excess();
     }
 
-    /// Sets every bit of one page: what is known about it was lost.
+    /// Sets every bit of one lost page.
     ///
     /// # Panics
-    /// When `page` is not below [`PAGES_PER_BITMAP`].
+    /// If `page` is not below [`PAGES_PER_BITMAP`].
     pub fn fill_page(&mut self, page: u32) {
         self.pages[page_range(page)].fill(0xff);
         self.drop_excess();
     }
 
-    /// The bytes that have a region. Those behind them are clear.
+    /// Returns the bytes with regions. All later bytes are clear.
     fn used(&self) -> &[u8] {
         &self.pages[..self.regions.div_ceil(8) as usize]
     }

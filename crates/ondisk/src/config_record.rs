@@ -1,4 +1,4 @@
-//! What the control plane keeps on every member: opaque bytes, in two [slots](crate::slot) of 256 KiB.
+//! The record of the control plane on every member: opaque bytes in two [slots](crate::slot) of 256 KiB.
 
 use strake_units::Uuid;
 
@@ -9,7 +9,7 @@ use crate::slot::Sequenced;
 pub const CONFIG_SLOT_BYTES: usize = 256 << 10;
 /// Bytes of a record in front of its content.
 pub const CONFIG_HEADER_BYTES: usize = 64;
-/// Most bytes of content.
+/// Maximum bytes of content.
 pub const CONFIG_BYTES_MAX: usize = CONFIG_SLOT_BYTES - CONFIG_HEADER_BYTES;
 
 const MAGIC: [u8; 8] = *b"STRAKECF";
@@ -20,8 +20,8 @@ const AT_DIGEST: usize = 36;
 const AT_CRC: usize = 60;
 const ALIGN: usize = 4096;
 
-/// A record of `content`, padded with zeroes to a multiple of 4 KiB; `None` when the content is longer than
-/// [`CONFIG_BYTES_MAX`].
+/// Encodes a record of `content`, padded with zeroes to a multiple of 4 KiB. Returns `None` if the content is longer
+/// than [`CONFIG_BYTES_MAX`].
 #[must_use]
 pub fn encode_config(array: Uuid, sequence: u64, content: &[u8]) -> Option<Vec<u8>> {
     if content.len() > CONFIG_BYTES_MAX {
@@ -39,8 +39,8 @@ pub fn encode_config(array: Uuid, sequence: u64, content: &[u8]) -> Option<Vec<u
     Some(out)
 }
 
-/// Bytes that a record takes whose first 4 KiB are `start`: all of them are to be read. At most [`CONFIG_SLOT_BYTES`],
-/// and 4 KiB when this is no record.
+/// Returns the bytes of a record whose first 4 KiB are `start`, at most [`CONFIG_SLOT_BYTES`]. Returns 4 KiB without a
+/// record.
 #[must_use]
 pub fn config_bytes(start: &[u8]) -> usize {
     if start.len() < CONFIG_HEADER_BYTES || start[..8] != MAGIC {
@@ -50,7 +50,7 @@ pub fn config_bytes(start: &[u8]) -> usize {
     (CONFIG_HEADER_BYTES + length).next_multiple_of(ALIGN)
 }
 
-/// The content of a record of `array`; `None` when the bytes are not a sound one.
+/// Decodes the content of a record of `array`. Returns `None` if the bytes are not a valid record.
 #[must_use]
 pub fn decode_config(bytes: &[u8], array: Uuid) -> Option<Sequenced<Vec<u8>>> {
     let sound = bytes.len() >= CONFIG_HEADER_BYTES

@@ -1,17 +1,17 @@
-//! How an array's writes are made safe against crashes, as its label says.
+//! The consistency mode of an array in its label.
 
-/// How an array's writes are made safe against crashes.
+/// The consistency mode of an array.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Consistency {
-    /// Not at all: what a crash leaves behind is not looked at.
+    /// No protection, and no check after a crash.
     None,
-    /// Regions that are written are marked, and resynchronized after a crash. A crash while members are missing may
-    /// damage neighbouring blocks in the same stripe.
+    /// Regions with writes in progress are marked, and resynchronized after a crash. A crash while members are missing
+    /// may damage neighbouring blocks in the same stripe.
     Resync,
-    /// The same, and a redo log of writes to stripes that miss a member.
+    /// Like `Resync`, with a redo log of writes to stripes with an absent member.
     #[default]
     Safe,
-    /// Every write is on record first: in a redo log, in full or as a partial write.
+    /// Every write is recorded first in a redo log, completely or as a partial write.
     Strict,
 }
 

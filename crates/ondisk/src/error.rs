@@ -1,4 +1,4 @@
-//! Why a record is not what its place should hold.
+//! Errors of records.
 
 use std::fmt;
 
@@ -9,68 +9,68 @@ use crate::features::{Features, INCOMPAT_KNOWN, known_bits};
 use crate::layout::Copy;
 use crate::limits::VERSION;
 
-/// What to do about a label that is not understood.
+/// The remedy for a label that this program does not support.
 const USE_ANOTHER: &str = "; use the version that wrote it";
 
-/// What kind of trouble a label has, to decide on.
+/// The kind of a label error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LabelErrorKind {
-    /// Not the length of a record.
+    /// The record has a wrong length.
     Truncated {
         /// The length.
         bytes: usize,
     },
-    /// All zeroes: never written.
+    /// The record is all zeroes, so it was never written.
     Blank,
-    /// The magic is missing: something else.
+    /// The magic is missing, so this is no label.
     NotALabel,
-    /// The CRC does not match: torn or damaged.
+    /// The CRC does not match, so the record is torn or damaged.
     Checksum,
     /// The digest does not match although the CRC does.
     Digest,
-    /// A format version this program does not know.
+    /// The format version is not supported.
     Version(u16),
-    /// Features without which the array must not be touched.
+    /// The array uses unsupported features, so it must not be accessed.
     Incompatible {
-        /// The flags that are not known.
+        /// The unsupported bits.
         unknown: u64,
         /// The label's generation.
         generation: u64,
     },
-    /// Sound as bytes, and a field of it, or a constant that recovery depends on, has a value that this program cannot
-    /// use.
+    /// The label is valid, but a field, or a constant on which recovery depends, has a value that this program does not
+    /// support.
     Field {
         /// The field or constant.
         name: &'static str,
-        /// The area that it is a field of; `None` for a field of the label.
+        /// The area of the field; `None` for a field of the label.
         area: Option<AreaKind>,
         /// The value in the label.
         recorded: u64,
-        /// What this program can use.
+        /// The supported values.
         wanted: Wanted,
         /// The label's generation.
         generation: u64,
     },
-    /// Written for another place.
+    /// The record was written for another offset.
     Misdirected {
-        /// The byte offset it was written for.
+        /// The byte offset for which it was written.
         meant_for: u64,
     },
 }
 
-/// A field of a label with a value that this program cannot use: its name, the value, and what it can use.
+/// A field of a label with an unsupported value: its name, the value, and the supported values.
 pub(crate) type Unusable = (&'static str, u64, Wanted);
 
-/// The values of a field that a program can use.
+/// The supported values of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// This one.
+    /// This value.
     Exactly(u64),
-    /// This one and greater ones.
+    /// This value and greater values.
     AtLeast(u64),
-    /// This one and lesser ones.
+    /// This value and smaller values.
     AtMost(u64),
-    /// These, in words.
+    /// These values, as text.
     Known(&'static str),
 }
 
@@ -86,15 +86,14 @@ impl fmt::Display for Wanted {
 }
 
 impl LabelErrorKind {
-    /// True for a sound label that this program does not understand: another program wrote it, and no older label may
-    /// be used in its place.
+    /// True for a valid but unsupported label: another program wrote it, and no older label may be used instead.
     #[must_use]
     pub const fn is_unknown(self) -> bool {
         matches!(self, Self::Version(_) | Self::Incompatible { .. } | Self::Field { .. })
     }
 
-    /// How new a label that is not understood is: the generation where the format tells, the greatest number
-    /// where the version does not even say where generations are. `None` for every other kind.
+    /// Returns the generation of an unsupported label, if the format version defines its location, otherwise the
+    /// greatest number. Returns `None` for every other kind.
     #[must_use]
     pub const fn generation(self) -> Option<u64> {
         match self {
@@ -112,16 +111,16 @@ impl LabelErrorKind {
     }
 }
 
-/// A record that is not a label of the place it was found at.
+/// The error of a record that is not a label of its location.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LabelError {
-    /// What to decide on.
+    /// The kind of the error.
     pub kind: LabelErrorKind,
-    /// The ring it was found in.
+    /// The ring of the record.
     pub copy: Copy,
     /// The slot of that ring.
     pub ring_slot: u8,
-    /// The array that it names, which has one offset in all versions; `None` when the digest does not match.
+    /// The array in the record, which has the same offset in all versions; `None` if the digest does not match.
     pub array: Option<Uuid>,
 }
 

@@ -1,6 +1,7 @@
-//! Features that a label says its array uses: which a program must know to write, or to read.
+//! Features of an array in its label, which a program must support to write or to read.
 //!
-//! Bits are given out for good. One that is reserved has a name and is not known: a label with it is refused, by name.
+//! Bits are assigned permanently. A reserved bit has a name but is not supported: a label with this bit is refused, and
+//! the error contains the name.
 
 use std::fmt;
 
@@ -8,11 +9,11 @@ use std::fmt;
 pub const COMPAT_HISTORY: u64 = 1;
 /// `compat`: since every absent member left, all writers of labels have kept its dirty bitmap.
 pub const COMPAT_MEMBER_BITMAPS: u64 = 2;
-/// `compat`: in this activation a member is, or was, a drive of another machine, which may carry out writes for some
-/// seconds after a crash of the daemon. Without it in the label of an activation, all members were of one machine.
+/// `compat`: in this activation, a member is or was a remote drive, which may execute writes for some seconds after a
+/// crash of the daemon. Without this bit in the label of an activation, all members were local.
 pub const COMPAT_REMOTE: u64 = 4;
-/// `compat`: what the write-intent bitmap marks after an orderly stop goes back to a crash, so that parity there may be
-/// wrong for blocks that hold data. Without it such marks are of an array that has never been initialized.
+/// `compat`: bits in the write-intent bitmap after a clean shutdown result from a crash, so that parity there may be
+/// wrong for blocks with data. Without this bit, such bits belong to an array that was never completely initialized.
 pub const COMPAT_AFTER_CRASH: u64 = 8;
 /// `compat`: the start that began this activation found the array shut down cleanly, with the same members in sync.
 pub const COMPAT_CLEAN_START: u64 = 16;
@@ -24,13 +25,14 @@ pub const COMPAT_KNOWN: u64 = COMPAT_HISTORY
     | COMPAT_CLEAN_START;
 /// `ro_compat` bits known: features that a program may ignore as long as it does not write.
 pub const RO_COMPAT_KNOWN: u64 = 0;
-/// `incompat`: members have bad blocks, which must not be read; see [`crate::bad_blocks`].
+/// `incompat`: members have bad blocks, which must not be read, see [`crate::bad_blocks`].
 pub const INCOMPAT_BAD_BLOCKS: u64 = 1;
-/// `incompat`: writes that a crash has cut short may have to be done again from the redo log; see [`crate::redo`].
+/// `incompat`: writes that a crash interrupted may have to be replayed from the redo log, see [`crate::redo`].
 pub const INCOMPAT_REDO: u64 = 2;
-/// `incompat`: among the records that have to be carried out are lists of partial writes; see [`crate::partial_write`].
+/// `incompat`: the records for a replay may contain lists of partial writes, see [`crate::partial_write`].
 pub const INCOMPAT_PARTIAL_WRITES: u64 = 4;
-/// `incompat`: regions are [in doubt](crate::Bitmap::InDoubt), which has to be accepted before the array is started.
+/// `incompat`: regions are [in doubt](crate::Bitmap::InDoubt), which the operator must accept before the start of the
+/// array.
 pub const INCOMPAT_IN_DOUBT: u64 = 8;
 /// `incompat`, reserved: the area of the header log is in use; see [`crate::areas`].
 pub const INCOMPAT_HEADER_LOG: u64 = 1 << 4;
@@ -44,7 +46,7 @@ pub const INCOMPAT_SECOND_GEOMETRY: u64 = 1 << 7;
 pub const INCOMPAT_KNOWN: u64 =
     INCOMPAT_BAD_BLOCKS | INCOMPAT_REDO | INCOMPAT_PARTIAL_WRITES | INCOMPAT_IN_DOUBT;
 
-/// Which bits are known, in words; they are given out from bit 0 on.
+/// Describes the supported bits, which are assigned from bit 0 on.
 #[must_use]
 pub fn known_bits(known: u64) -> String {
     match known.count_ones() {
@@ -67,7 +69,7 @@ const INCOMPAT_NAMES: [(u64, &str); 8] = [
     (INCOMPAT_SECOND_GEOMETRY, "second geometry"),
 ];
 
-/// Bits of one of the three sets of features, for a person: their numbers, and their names where they have one.
+/// Bits of one of the three sets of features for messages: their numbers, and their names if any.
 #[derive(Clone, Copy, Debug)]
 pub struct Features {
     bits: u64,
@@ -75,13 +77,13 @@ pub struct Features {
 }
 
 impl Features {
-    /// `incompat` bits.
+    /// Creates a value of `incompat` bits.
     #[must_use]
     pub const fn incompat(bits: u64) -> Self {
         Self { bits, names: &INCOMPAT_NAMES }
     }
 
-    /// `ro_compat` bits, of which none has a name.
+    /// Creates a value of `ro_compat` bits, which have no names.
     #[must_use]
     pub const fn ro_compat(bits: u64) -> Self {
         Self { bits, names: &[] }

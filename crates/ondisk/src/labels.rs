@@ -1,4 +1,4 @@
-//! What a ring of labels holds, and which of its labels counts.
+//! The labels in a ring, and the selection of the newest label.
 
 use std::cmp::Reverse;
 
@@ -7,17 +7,17 @@ use crate::layout::{Copy, HEAD_RING_OFFSET, RING_SLOTS, SLOT_BYTES};
 use crate::slot::newer;
 use crate::superblock::{Address, Superblock};
 
-/// What a ring holds.
+/// The content of a ring.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RingScan {
-    /// The valid label of the highest generation; `None` as well when `refused` is set.
+    /// The valid label with the highest generation; also `None` if `refused` is set.
     pub newest: Option<Superblock>,
-    /// Valid labels.
+    /// Number of valid labels.
     pub valid: u32,
-    /// Slots that hold something which is not a valid label of this slot, or that cannot be read; bit n is slot n.
+    /// Slots that are unreadable, or whose content is not a valid label of this slot; bit n is slot n.
     pub damaged: u64,
-    /// A sound label that this program does not understand and that is not known to be older than every label
-    /// it does. While there is one, no older label may be used instead.
+    /// A valid label that this program does not support, unless it is known to be older than every supported label.
+    /// While there is such a label, no older label may be used instead.
     pub refused: Option<LabelError>,
 }
 
@@ -33,7 +33,7 @@ pub fn ring_labels(
     labels_from(0, ring, copy)
 }
 
-/// The same of a part of a ring that begins with the slot `first`.
+/// Returns the labels of a part of a ring that starts with the slot `first`.
 fn labels_from(
     first: usize,
     part: &[u8],
@@ -49,7 +49,7 @@ fn labels_from(
     })
 }
 
-/// Scans a ring, as [`ring_labels`] does, for what counts.
+/// Scans a ring, as [`ring_labels`] does, for the newest label.
 #[must_use]
 pub fn newest(ring: &[u8], copy: Copy) -> RingScan {
     let mut scan = RingScan::default();
@@ -59,18 +59,18 @@ pub fn newest(ring: &[u8], copy: Copy) -> RingScan {
 }
 
 impl RingScan {
-    /// Scans a part of a ring that begins with the slot `first`. Parts may come in any order. Slots of parts that do
-    /// not come count as blank.
+    /// Scans a part of a ring that starts with the slot `first`. Parts may arrive in any order. Slots of missing parts
+    /// count as blank.
     pub fn add_slots(&mut self, first: usize, part: &[u8], copy: Copy) {
         labels_from(first, part, copy).for_each(|slot| self.add(slot));
     }
 
-    /// Notes that `slot` cannot be read: it may hold a label.
+    /// Records that `slot` is unreadable and may contain a label.
     pub fn add_unreadable(&mut self, slot: usize) {
         self.damaged |= 1_u64.checked_shl(slot as u32).unwrap_or(0);
     }
 
-    /// Whether a damaged slot may hold a label after the generation `from`, up to the generation `to`.
+    /// True if a damaged slot may contain a label after the generation `from`, up to the generation `to`.
     #[must_use]
     pub fn may_have_lost(&self, from: u64, to: u64) -> bool {
         if to.saturating_sub(from) >= RING_SLOTS {
@@ -86,7 +86,7 @@ impl RingScan {
                 self.newest = newer(self.newest.take(), Some(label), |label| label.generation);
             }
             Err(error) if error.kind.is_unknown() => {
-                // Of equally new ones the first of the ring.
+                // Of equally new labels, the first one in the ring counts.
                 let order =
                     |error: &LabelError| (error.kind.generation(), Reverse(error.ring_slot));
                 self.refused = newer(self.refused, Some(error), order);
@@ -96,7 +96,7 @@ impl RingScan {
         }
     }
 
-    /// Drops whichever of newest label and refused label is the older, when every part was scanned.
+    /// Drops the older one of newest label and refused label, after every part was scanned.
     pub fn prefer_refusal(&mut self) {
         let Some(refused) = self.refused.and_then(|e| e.kind.generation()) else { return };
         if self.newest.as_ref().is_some_and(|label| label.generation > refused) {

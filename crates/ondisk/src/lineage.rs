@@ -1,4 +1,4 @@
-//! Where a label comes from: the activations an array went through, and what that says of a drive that returns.
+//! The history of a label: the activations of an array, and the evaluation of a returning drive.
 
 use strake_units::{MemberIndex, Uuid};
 
@@ -7,9 +7,9 @@ use crate::error::{Unusable, Wanted};
 use crate::features::COMPAT_CLEAN_START;
 use crate::superblock::{MemberRecord, RecordedState, Superblock};
 
-/// Activations a label remembers.
+/// Maximum number of activations in a label.
 pub const HISTORY_MAX: usize = 16;
-/// Replacements a label has room for.
+/// Maximum number of replacements in a label.
 pub const REPLACEMENTS_MAX: usize = 4;
 
 /// Bytes of the history: a count, then the activations.
@@ -23,18 +23,18 @@ const REPLACEMENT_BYTES: usize = 32;
 /// One activation of an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Activation {
-    /// Its identifier.
+    /// Identifier of the activation.
     pub epoch: Uuid,
-    /// The first generation it wrote.
+    /// The first generation of the activation.
     pub first_generation: u64,
 }
 
-/// A drive that is being filled while the member it shall replace still serves.
+/// A replacement that is being filled while its member still serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplacementRecord {
     /// The slot of the member.
     pub slot: MemberIndex,
-    /// The identity of the drive, and of the member once the drive has taken its place.
+    /// The identity of the drive, and later of the member.
     pub uuid: Uuid,
     /// Bytes of the drive.
     pub bytes: u64,
@@ -48,7 +48,7 @@ pub(crate) fn encode_history(history: &[Activation], out: &mut [u8]) {
     }
 }
 
-/// The history at the start of `bytes`, or the field of it that cannot be: its name, its value, and what can be.
+/// Decodes the history at the start of `bytes`, or returns its invalid field.
 pub(crate) fn decode_history(bytes: &[u8]) -> Result<Vec<Activation>, Unusable> {
     let count = usize::from(bytes[0]);
     if count > HISTORY_MAX {
@@ -76,7 +76,7 @@ pub(crate) fn encode_replacements(replacements: &[ReplacementRecord], out: &mut 
     }
 }
 
-/// The replacements at the start of `bytes`, in an array of `members`, or the field of them that cannot be.
+/// Decodes the replacements at the start of `bytes` in an array of `members`, or returns their invalid field.
 pub(crate) fn decode_replacements(
     bytes: &[u8],
     members: usize,
@@ -101,19 +101,19 @@ pub(crate) fn decode_replacements(
     }
 }
 
-/// How a label stands to the history of another.
+/// The relation of a label to the history of another label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lineage {
-    /// It is one of the labels that led there.
+    /// The label is a part of the history.
     Ours,
-    /// It is from before what the history remembers, so nothing is known.
+    /// The label is older than the recorded history, so the relation is unknown.
     Older,
-    /// The history covers its generation and did not pass through it.
+    /// The history covers the generation of the label but does not contain the label.
     Other,
 }
 
 impl Superblock {
-    /// Begins a new activation: the next generation, under `epoch`.
+    /// Starts a new activation: the next generation with `epoch`.
     pub fn activate(&mut self, epoch: Uuid) {
         self.generation += 1;
         self.parent_epoch = self.epoch;
@@ -206,7 +206,7 @@ impl Superblock {
         }
     }
 
-    /// The number and the epoch of the label before this one.
+    /// Returns the generation and the epoch of the label before this one.
     fn before(&self) -> Self {
         let begins = |first: &Activation| {
             first.epoch == self.epoch && first.first_generation == self.generation
@@ -231,34 +231,33 @@ impl Superblock {
     }
 }
 
-/// What a drive is to an array that runs without it.
+/// The relation of a drive to an array that runs without it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Returning {
-    /// A member in use: there is nothing to bring back.
+    /// The drive is a member in use.
     Current,
-    /// The member as it was when it went out. It lacks what its per-member dirty bitmap says, no more.
+    /// The drive is the member as it went out. It lacks only the regions in its per-member dirty bitmap.
     Stale,
-    /// The member, but older than when it went out, or from before what the labels remember: nothing on it may
-    /// be trusted.
+    /// The drive is the member, but older than at its exit, or older than the recorded history. No content is valid.
     TooOld {
-        /// The generation of its last label in the history, or of its newest one if that is older.
+        /// The generation of its last label in the history, or of its newest label if this is older.
         own: u64,
-        /// The generation it held when it went out; 0 when unknown.
+        /// The generation that it had when it went out; 0 if unknown.
         held: u64,
     },
-    /// It went on without the array: what it holds belongs to another history.
+    /// The drive continued without the array. Its content belongs to another history.
     Fork {
-        /// Its generation and epoch.
+        /// Generation and epoch of the drive.
         own: (u64, Uuid),
-        /// The array's.
+        /// Generation and epoch of the array.
         newest: (u64, Uuid),
     },
-    /// Not a member of this array, or another drive has its place now.
+    /// The drive is not a member of this array, or another drive has its slot now.
     Foreign,
 }
 
-/// Says what the drive with the label `found` is to the array whose newest label is `newest`. Whether the bitmaps were
-/// kept is for the caller: see [`Superblock::keeps_member_bitmaps`].
+/// Returns the relation of the drive with the label `found` to the array with the newest label `newest`. The caller
+/// must check that the bitmaps were maintained, see [`Superblock::keeps_member_bitmaps`].
 #[must_use]
 pub fn returning(newest: &Superblock, found: &Superblock) -> Returning {
     let row = newest.members.get(found.slot.at()).filter(|row| row.uuid == found.member);
@@ -285,8 +284,8 @@ pub fn returning(newest: &Superblock, found: &Superblock) -> Returning {
     }
 }
 
-/// Whether a label of generation `own` may be that of a member which surely held `held` when it went out. An older one
-/// is an older picture of the drive.
+/// True if a label of generation `own` may belong to a member that certainly had `held` when it went out. An older
+/// label means an older snapshot of the drive.
 pub(crate) const fn is_as_it_left(held: u64, own: u64) -> bool {
     held > 0 && own >= held
 }

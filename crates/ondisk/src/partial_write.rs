@@ -1,17 +1,17 @@
-//! Partial writes: what a write is about to change in place, identified by one word of each block.
+//! Partial writes: records of small writes with one word of each block, which shows whether the block is old or new.
 //!
-//! A small write changes the same blocks of one data strip and of every parity. After a crash each of these blocks is
-//! old or new, whatever order they were written in, and what is needed is to tell which. A parity changes exactly in
-//! the bytes in which the data change, by the change itself times a number that is not 0. So where one word of the data
-//! is another than before, the same word of every parity is: that word's new values tell the new blocks from the old
-//! ones, without a checksum of anything and without a chance of error.
+//! A small write changes the same blocks of one data strip and of every parity. After a crash, each of these blocks is
+//! old or new, in any combination, and recovery must determine which. A parity changes exactly in the bytes in which
+//! the data change: the change is the change of the data, multiplied by a nonzero factor. So if one word of the data
+//! differs, the same word of every parity differs too. The new values of this word distinguish new blocks from old
+//! blocks with certainty, without checksums.
 //!
-//! That is enough to make the blocks agree again, and to compute what one lost member held: a parity that is as new as
-//! the data does for it, and if none is, two parities that are not do for the lost block and the data's other
-//! content. So nothing of what is written has to be written twice. It takes blocks that drives write whole or not at
-//! all, and two parities.
+//! This suffices to make the blocks consistent again, and to compute the content of one lost member. One parity that
+//! matches the present data determines the lost block. Otherwise, two parities that do not match determine the lost
+//! block and the other content of the data. Therefore no data need to be written twice. The method requires drives that
+//! write blocks atomically, and two parities.
 //!
-//! Many partial writes share one record ([`crate::redo`]), as rows behind its header. Designed for this format; the
+//! Many partial writes share one record ([`crate::redo`]), as rows after its header. Designed for this format; the
 //! counting of unknowns is that of the design's page on performance, section 6, which has checksums in the words'
 //! place.
 
@@ -20,36 +20,36 @@ use strake_units::StripeIndex;
 use crate::bytes::{put, u16_at, u32_at, u64_at};
 use crate::redo::{AT_CRC, AT_PARTS, REDO_HEADER_BYTES, RedoHeader, seal};
 
-/// Most blocks of a strip in one partial write.
+/// Maximum number of blocks of a strip in one partial write.
 pub const PARTIAL_WRITE_BLOCKS_MAX: u32 = 128;
-/// Most parities of one partial write.
+/// Maximum number of parities of one partial write.
 pub const PARTIAL_WRITE_PARITIES_MAX: u8 = 4;
 
-/// Bytes of the word that tells a block.
+/// Bytes of the word that identifies a block.
 pub const WITNESS_BYTES: usize = 4;
 
 const ROW_BYTES: usize = 16;
 
-/// In place of a word: the block stays as it is.
+/// Value instead of a word: the block does not change.
 const UNCHANGED: u16 = u16::MAX;
 
 const _: () =
     assert!(row_bytes(PARTIAL_WRITE_BLOCKS_MAX, PARTIAL_WRITE_PARITIES_MAX) <= AT_CRC - AT_PARTS);
 
-/// What tells one new block of the data strip, and the same one of each parity, from the old ones.
+/// A word that distinguishes one new block of the data strip, and the same block of each parity, from the old blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Witness {
-    /// The first word, of [`WITNESS_BYTES`], in which they differ; `None` when the write changes nothing in them.
+    /// The index of the first word of [`WITNESS_BYTES`] that differs; `None` if the write changes nothing in the block.
     pub word: Option<u16>,
-    /// Its new values: in the data, then in each parity. What is beyond the parities that there are is 0.
+    /// The new values of the word: in the data, and then in each parity. Unused values are 0.
     pub values: [u32; 1 + PARTIAL_WRITE_PARITIES_MAX as usize],
 }
 
 impl Witness {
-    /// True when `block` of the data (`part` 0) or of parity `part` - 1 is the new one.
+    /// True if `block` of the data (`part` 0) or of parity `part` - 1 is new.
     ///
     /// # Panics
-    /// When the block ends before the word does.
+    /// If the block ends before the word.
     #[must_use]
     pub fn is_new(&self, part: u8, block: &[u8]) -> bool {
         let Some(word) = self.word else { return true };
@@ -57,24 +57,24 @@ impl Witness {
     }
 }
 
-/// What one write is about to change.
+/// The changes of one write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartialWrite {
     /// The stripe.
     pub stripe: StripeIndex,
-    /// Its data strip that is written.
+    /// The data strip that is written.
     pub strip: u8,
     /// First block of the strip, in blocks of the array.
     pub offset: u32,
-    /// How many, at least 1 and at most [`PARTIAL_WRITE_BLOCKS_MAX`].
+    /// Number of blocks, at least 1 and at most [`PARTIAL_WRITE_BLOCKS_MAX`].
     pub blocks: u32,
-    /// How many parities there are, all of which are written, at most [`PARTIAL_WRITE_PARITIES_MAX`].
+    /// Number of parities, all of which are written, at most [`PARTIAL_WRITE_PARITIES_MAX`].
     pub parities: u8,
-    /// What tells the new blocks, in order.
+    /// The words of the blocks, in order.
     pub witnesses: Vec<Witness>,
 }
 
-/// A list of partial writes on its way into a record.
+/// A list of partial writes for a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PartialWriteList {
     /// Partial writes in it.
@@ -83,12 +83,12 @@ pub struct PartialWriteList {
     bytes: usize,
 }
 
-/// Where a partial write is, and how much it changes.
+/// The location and size of a partial write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartialWritePlace {
     /// The stripe.
     pub stripe: StripeIndex,
-    /// Its data strip.
+    /// The data strip.
     pub strip: u8,
     /// First block of the strip.
     pub offset: u32,
@@ -99,8 +99,8 @@ pub struct PartialWritePlace {
 }
 
 impl PartialWriteList {
-    /// Adds a partial write to the list in `page`, a record's header to be, with one witness for each of its blocks.
-    /// False when the list has no room for it.
+    /// Adds a partial write to the list in `page`, the future header of a record, with one witness for each of its
+    /// blocks. Returns false if the list has no space.
     pub fn push(
         &mut self,
         page: &mut [u8],
@@ -127,16 +127,16 @@ impl PartialWriteList {
         true
     }
 
-    /// True when there is room for one more of this size.
+    /// True if there is space for one more partial write of this size.
     #[must_use]
     pub fn has_room_for(&self, blocks: u32, parities: u8) -> bool {
         AT_PARTS + self.bytes + row_bytes(blocks, parities) <= AT_CRC
     }
 
-    /// Makes `page` the record at byte offset `offset` of a member.
+    /// Completes `page` as the record at byte offset `offset` of a member.
     ///
     /// # Panics
-    /// When `page` is not a header long.
+    /// If `page` does not have the length of a header.
     pub fn seal(&self, header: &RedoHeader, offset: u64, page: &mut [u8]) {
         assert_eq!(page.len(), REDO_HEADER_BYTES, "a header is one block");
         page[AT_PARTS + self.bytes..].fill(0);
@@ -153,7 +153,7 @@ const fn row_bytes(blocks: u32, parities: u8) -> usize {
     ROW_BYTES + blocks as usize * block_bytes(parities)
 }
 
-/// The `count` partial writes in `rows`; `None` when there are not so many, or one of them is not sound.
+/// Decodes `count` partial writes in `rows`. Returns `None` if there are fewer, or if one of them is invalid.
 pub(crate) fn decode_partial_writes(mut rows: &[u8], count: u16) -> Option<Vec<PartialWrite>> {
     let mut partial_writes = Vec::new();
     for _ in 0..count {

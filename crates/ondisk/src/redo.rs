@@ -1,16 +1,15 @@
-//! The records of the redo log: what a write is about to put in its place, so that a replay completes it after a crash.
+//! The records of the redo log, with which a replay completes writes after a crash.
 //!
-//! Every member has the same log area, divided into as many [rings](crate::ring) as the array had cores when it was
-//! started. A record lies at the same place on every member that its write touches: a header, the same on all of them,
-//! and behind it what this member is to get. Only when all of that is stable may anything be written in its place. So a
-//! record that lacks the part of a current member was never acted upon, and a complete record is written again, however
-//! much of it was written before: the outcome is the same.
+//! Every member has the same log area, divided into as many [rings](crate::ring) as the array had cores at its start. A
+//! record is at the same offset on every member that its write changes: a header, which is equal on all members, and
+//! then the payload of the member. The write may start only after the record is stable on all of these members.
+//! Therefore a record without the part of a current member belongs to a write that was never started. A complete record
+//! is replayed, regardless of how much was already written: the result is the same.
 //!
-//! A record may also be a list of partial writes: then there is nothing behind its header; see
-//! [`crate::partial_write`].
+//! A record may also be a list of partial writes without a payload after its header, see [`crate::partial_write`].
 //!
-//! What clients write may look like a header. Blocks of a record that begin as one are stored with their first byte
-//! changed, and the header says which ([`RedoPart::escaped`]), so whatever is found to be a header is one.
+//! Data of clients may look like a header. Such blocks of a record are stored with a changed first byte, and the header
+//! lists them ([`RedoPart::escaped`]), so that every block that looks like a header is a header.
 
 use strake_units::{MemberIndex, MemberSet, StripeIndex, Uuid};
 
@@ -20,11 +19,11 @@ use crate::limits::MEMBERS_MAX;
 use crate::partial_write::{PartialWrite, decode_partial_writes};
 use crate::ring::RecordId;
 
-/// Bytes of a record's header, and what records are aligned to.
+/// Bytes of a record's header, and alignment of records.
 pub const REDO_HEADER_BYTES: usize = 4096;
-/// Bytes of payload that one bit of [`RedoPart::escaped`] stands for.
+/// Bytes of payload for each bit of [`RedoPart::escaped`].
 pub const REDO_BLOCK_BYTES: usize = 4096;
-/// Largest payload of one member.
+/// Maximum payload of one member.
 pub const REDO_PAYLOAD_MAX: usize = 64 * REDO_BLOCK_BYTES;
 
 const MAGIC: [u8; 8] = *b"STRAKERL";
@@ -47,16 +46,16 @@ pub(crate) const AT_PARTS: usize = 128;
 const PART_BYTES: usize = 40;
 pub(crate) const AT_CRC: usize = 4092;
 
-/// In place of a slot: there is none.
+/// Value instead of a slot: no slot.
 const NO_SLOT: u8 = u8::MAX;
 
 const _: () = assert!(AT_PARTS + MEMBERS_MAX * PART_BYTES <= AT_CRC);
 const _: () = assert!(LOG_OFFSET.is_multiple_of(REDO_HEADER_BYTES as u64));
 
-/// What one member gets.
+/// The part of one member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RedoPart {
-    /// Its slot.
+    /// Slot of the member.
     pub slot: MemberIndex,
     /// The member that had the slot when the record was written.
     pub uuid: Uuid,
@@ -70,59 +69,59 @@ pub struct RedoPart {
     pub escaped: u64,
 }
 
-/// What a record's header says apart from its parts.
+/// The header of a record without its parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RedoHeader {
     /// The array.
     pub array: Uuid,
-    /// The activation that wrote it.
+    /// The activation that wrote the record.
     pub epoch: Uuid,
-    /// A generation of labels that was in force when it was written.
+    /// A generation of labels that was valid when the record was written.
     pub generation: u64,
-    /// Which of the rings it is in.
+    /// The ring of the record.
     pub ring: u16,
-    /// Counts records of the ring in this activation, from 1. Writes of the same blocks have rising numbers.
+    /// Counts the records of the ring in this activation, from 1. Writes of the same blocks have increasing numbers.
     pub sequence: u64,
-    /// Every record of the ring below this one had been carried out, stably, when this one was written.
+    /// Every record of the ring with a smaller number was stably executed when this record was written.
     pub floor: u64,
     /// The stripe that is written; 0 in a list of partial writes, each of which has its own.
     pub stripe: StripeIndex,
     /// Members that were not in sync.
     pub out: MemberSet,
-    /// A drive that was written along with a member to take its place later, and the member's slot.
+    /// The replacement that was written together with a member, and the slot of the member.
     pub replacement: Option<(MemberIndex, Uuid)>,
 }
 
 impl RedoHeader {
-    /// Which record it is of.
+    /// Returns the identifier of the record.
     #[must_use]
     pub const fn id(&self) -> RecordId {
         RecordId { ring: self.ring, sequence: self.sequence }
     }
 }
 
-/// What a record holds.
+/// The payload of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RedoPayload {
-    /// Nothing: only the floor of its header counts. A mark, or a list without entries.
+    /// No payload; only the floor of the header counts. The record is a mark, or a list without entries.
     Nothing,
-    /// What each member gets, by slot, one row a slot at most.
+    /// The parts of the members by slot, at most one for each slot.
     Parts(Vec<RedoPart>),
-    /// What was to be written in place at once.
+    /// Partial writes.
     PartialWrites(Vec<PartialWrite>),
 }
 
-/// A header as read.
+/// A decoded header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RedoRecord {
-    /// What it says apart from its rows.
+    /// The header without its rows.
     pub header: RedoHeader,
-    /// Its rows.
+    /// The rows.
     pub payload: RedoPayload,
 }
 
 impl RedoRecord {
-    /// What each member gets.
+    /// Returns the parts of the members.
     #[must_use]
     pub fn parts(&self) -> &[RedoPart] {
         match &self.payload {
@@ -135,7 +134,7 @@ impl RedoRecord {
 /// Writes the header of a record at byte offset `offset` of a member into `out`.
 ///
 /// # Panics
-/// When `out` is not [`REDO_HEADER_BYTES`] long, or there are more parts than an array has members.
+/// If `out` is not [`REDO_HEADER_BYTES`] long, or there are more parts than an array has members.
 pub fn encode_redo(header: &RedoHeader, parts: &[RedoPart], offset: u64, out: &mut [u8]) {
     assert!(parts.len() <= MEMBERS_MAX, "an array has at most {MEMBERS_MAX} members");
     assert_eq!(out.len(), REDO_HEADER_BYTES, "a header is one block");
@@ -151,7 +150,7 @@ pub fn encode_redo(header: &RedoHeader, parts: &[RedoPart], offset: u64, out: &m
     seal(header, parts.len() as u8, 0, offset, out);
 }
 
-/// Makes `out`, in which only the rows are, the header of a record.
+/// Completes `out`, which contains only the rows, as the header of a record.
 pub(crate) fn seal(
     header: &RedoHeader,
     parts: u8,
@@ -179,8 +178,8 @@ pub(crate) fn seal(
     put(out, AT_CRC, &crc.to_le_bytes());
 }
 
-/// The header in `bytes`, read from byte offset `offset` of a member; `None` when it is none that was written there, or
-/// none that this program understands.
+/// Decodes the header in `bytes` from byte offset `offset` of a member. Returns `None` if it was not written there, or
+/// if this program does not support it.
 #[must_use]
 pub fn decode_redo(bytes: &[u8], offset: u64) -> Option<RedoRecord> {
     if bytes.len() != REDO_HEADER_BYTES
@@ -214,7 +213,7 @@ pub fn decode_redo(bytes: &[u8], offset: u64) -> Option<RedoRecord> {
     Some(RedoRecord { header, payload })
 }
 
-/// The first `count` parts in `rows`; `None` when there are not so many, or two of them are of one slot.
+/// Decodes the first `count` parts in `rows`. Returns `None` if there are fewer, or if two parts have the same slot.
 fn decode_parts(rows: &[u8], count: usize) -> Option<Vec<RedoPart>> {
     let rows = rows.chunks_exact(PART_BYTES);
     let parts: Vec<RedoPart> = rows.take(count).map(decode_part).collect();
@@ -238,26 +237,26 @@ fn decode_part(row: &[u8]) -> RedoPart {
     }
 }
 
-/// The CRC-32C of a payload that begins with what has the CRC `so_far` (0 for nothing) and goes on with `bytes`.
+/// Returns the CRC-32C of a payload whose start has the CRC `so_far` (0 for nothing) and which continues with `bytes`.
 #[must_use]
 pub fn payload_crc(so_far: u32, bytes: &[u8]) -> u32 {
     crc32c::crc32c_append(so_far, bytes)
 }
 
-/// True when `block`, a block of a payload, has to be stored with its first byte changed by [`escape`].
+/// True if `block`, a block of a payload, must be stored with its first byte changed by [`escape`].
 #[must_use]
 pub fn must_escape(block: &[u8]) -> bool {
     block.starts_with(&MAGIC)
 }
 
-/// Changes the first byte of `block`, or changes it back.
+/// Changes the first byte of `block`, or restores it.
 pub fn escape(block: &mut [u8]) {
     if let Some(first) = block.first_mut() {
         *first ^= 0xff;
     }
 }
 
-/// Turns `payload` as read into what was to be written, when it is the one that `part` describes. False when it is not.
+/// Converts a stored `payload` into the data to write. Returns false if it does not match `part`.
 #[must_use]
 pub fn restore(part: &RedoPart, payload: &mut [u8]) -> bool {
     if crc32c::crc32c(payload) != part.crc {

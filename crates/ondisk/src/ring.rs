@@ -1,8 +1,8 @@
-//! The rings of the redo log: where a ring is, which of its space is free, and which of its records count.
+//! The rings of the redo log: their location, their free space, and the records that count.
 //!
-//! What has to hold at any moment, whatever of the writes in progress has reached the members: if a record counts,
-//! because no header that can be read has a floor above it, then every later record that was acted upon is whole.
-//! Otherwise an older write could be replayed without the newer one of the same blocks. Three rules ensure it:
+//! The following must hold at any time, regardless of which writes in progress have reached the members: if a record
+//! counts, because no readable header has a greater floor, then every later record whose write was started is complete.
+//! Otherwise an older write could be replayed without the newer write of the same blocks. Three rules ensure this:
 //!
 //! - Space is released in the order of sequences, and the ring wraps at one line (`line`) that every lap passes, so
 //!   what is overwritten is always older than what is not.
@@ -17,13 +17,13 @@ use crate::layout::{LOG_BYTES, LOG_OFFSET};
 use crate::redo::REDO_HEADER_BYTES;
 use crate::slot::Slots;
 
-/// Bytes of a ring in front of its records: the slots of marks.
+/// Bytes of a ring before its records, for the slots of marks.
 pub const REDO_LEAD_BYTES: u64 = 2 * REDO_HEADER_BYTES as u64;
 
 /// Byte offset on a member and bytes of ring `ring` of `rings`, a multiple of the header's size.
 ///
 /// # Panics
-/// When there is no such ring.
+/// If there is no such ring.
 #[must_use]
 pub const fn redo_ring(ring: u16, rings: u16) -> (u64, u64) {
     assert!(ring < rings, "rings are numbered from 0");
@@ -31,27 +31,27 @@ pub const fn redo_ring(ring: u16, rings: u16) -> (u64, u64) {
     (LOG_OFFSET + ring as u64 * bytes, bytes)
 }
 
-/// Which record of an activation.
+/// The identifier of a record in an activation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RecordId {
-    /// Its ring.
+    /// The ring of the record.
     pub ring: u16,
-    /// Its sequence in the ring.
+    /// The sequence of the record in the ring.
     pub sequence: u64,
 }
 
-/// The floors in the headers that can be read, by ring: older records were carried out.
+/// The floors in readable headers, by ring. Older records were executed.
 #[derive(Clone, Debug, Default)]
 pub struct Floors(BTreeMap<u16, u64>);
 
 impl Floors {
-    /// Adds what a header of `ring` says.
+    /// Adds the floor in a header of `ring`.
     pub fn add(&mut self, ring: u16, floor: u64) {
         let known = self.0.entry(ring).or_default();
         *known = floor.max(*known);
     }
 
-    /// True when no header says that the record was carried out.
+    /// True if no header shows that the record was executed.
     #[must_use]
     pub fn is_current(&self, id: RecordId) -> bool {
         id.sequence >= self.0.get(&id.ring).copied().unwrap_or(0)
@@ -63,7 +63,7 @@ impl Floors {
 struct Live {
     sequence: u64,
     at: u64,
-    /// Its write is done.
+    /// True if the write is complete.
     done: bool,
 }
 
@@ -72,7 +72,7 @@ struct Live {
 pub struct Entry {
     /// The record's sequence; 0 for a mark.
     pub sequence: u64,
-    /// Where it begins, in bytes from the start of the member.
+    /// Start of the record, in bytes from the start of the member.
     pub at: u64,
     /// The floor in its header.
     pub floor: u64,
@@ -83,37 +83,37 @@ pub struct Entry {
 pub enum Offer {
     /// Free space.
     Place(Entry),
-    /// If this mark is written there may be some.
+    /// A mark to write. Afterwards there may be free space.
     Mark(Entry),
-    /// The caller has to wait until something is done.
+    /// No space. The caller must wait until a write completes.
     Nothing,
 }
 
-/// Which space of a ring is free while the array runs.
+/// The free space of a ring while the array runs.
 #[derive(Debug)]
 pub struct Ring {
-    /// Where the ring begins on every member.
+    /// Start of the ring on every member.
     start: u64,
-    /// Records begin at or before this, counted from the start.
+    /// Maximum start of a record, counted from the start of the ring.
     line: u64,
-    /// Where the next record goes.
+    /// Start of the next record.
     head: u64,
-    /// The oldest first.
+    /// Records in use, the oldest first.
     live: VecDeque<Live>,
     /// The last sequence given to a record.
     sequence: u64,
     /// The greatest floor in a stable header.
     reported: u64,
-    /// Records that are being written and not stable yet.
+    /// Number of records that are being written and not stable yet.
     recording: u32,
     marks: u64,
 }
 
 impl Ring {
-    /// A ring of `bytes` bytes at `start`, for records of at most `largest` bytes.
+    /// Creates a ring of `bytes` bytes at `start`, for records of at most `largest` bytes.
     ///
     /// # Panics
-    /// When it has no room for one.
+    /// If the ring has no space for such a record.
     #[must_use]
     pub fn new(start: u64, bytes: u64, largest: u64) -> Self {
         assert!(REDO_LEAD_BYTES + largest <= bytes, "a ring has room for the largest record");
@@ -130,18 +130,18 @@ impl Ring {
         }
     }
 
-    /// All records below this are done.
+    /// Returns the floor: all records with a smaller number are complete.
     fn floor(&self) -> u64 {
         let first = self.live.iter().find(|live| !live.done);
         first.map_or(self.sequence + 1, |live| live.sequence)
     }
 
-    /// Space for a record of `bytes` bytes, or what can be done for some.
+    /// Returns space for a record of `bytes` bytes, or the step that may free space.
     pub fn offer(&mut self, bytes: u64) -> Offer {
         let at = if self.head <= self.line { self.head } else { REDO_LEAD_BYTES };
         let free = match self.live.front() {
             None => true,
-            // The head is where it was when everything behind it was released, or has wrapped.
+            // The head is at the same position after all records were released, or it has wrapped.
             Some(front) if at <= front.at => at + bytes <= front.at && self.head != front.at,
             Some(_) => true,
         };
@@ -155,7 +155,7 @@ impl Ring {
         Offer::Place(Entry { sequence: self.sequence, at: self.start + at, floor: self.floor() })
     }
 
-    /// Records in progress may have a floor that is enough when they are stable.
+    /// Returns a mark, unless records in progress may contain a sufficient floor when they are stable.
     fn mark(&mut self) -> Offer {
         let floor = self.floor();
         if self.recording > 0 || floor <= self.reported {
@@ -166,14 +166,14 @@ impl Ring {
         Offer::Mark(Entry { sequence: 0, at, floor })
     }
 
-    /// A record or a mark is stable.
+    /// Records that a record or a mark is stable.
     pub fn stable(&mut self, entry: Entry) {
         self.recording -= u32::from(entry.sequence != 0);
         self.reported = self.reported.max(entry.floor);
         self.release();
     }
 
-    /// A record was not written as a whole, and nothing was done about it.
+    /// Releases a record that was not written completely. Its write was not started.
     pub fn failed(&mut self, entry: Entry) {
         self.recording -= u32::from(entry.sequence != 0);
         if entry.sequence != 0 {
@@ -181,10 +181,10 @@ impl Ring {
         }
     }
 
-    /// What a record describes is done and stable, and the members that failed it are out of use.
+    /// Releases a record. Its write is complete and stable, and the members that failed the write are out of use.
     ///
     /// # Panics
-    /// When that was said before.
+    /// If the record was already released.
     pub fn done(&mut self, entry: Entry) {
         let live = self.live.iter_mut().find(|live| live.sequence == entry.sequence);
         live.expect("a record is done once").done = true;

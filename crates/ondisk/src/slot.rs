@@ -1,4 +1,4 @@
-//! Records with a sequence, in slots: which slot a record is in, which record counts, and how a page is sealed.
+//! Records with sequences in slots: the slot of a record, the record that counts, and the seal of a page.
 //!
 //! The record of sequence `s` is in slot `s mod n` of `n`: bitmap pages, lists of bad blocks and the record of the
 //! control plane have two slots, labels have 64. Writing a record leaves the `n - 1` before it alone, so a write that
@@ -14,12 +14,12 @@ use strake_units::Uuid;
 
 use crate::bytes::{get, put, u32_at, u64_at};
 
-/// Slots of equal size, one behind the other.
+/// Adjacent slots of equal size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slots {
-    /// Byte offset of the first.
+    /// Byte offset of the first slot.
     pub(crate) offset: u64,
-    /// Bytes of each.
+    /// Bytes of each slot.
     pub(crate) bytes: u64,
     /// Number of slots.
     pub(crate) count: u64,
@@ -55,20 +55,20 @@ pub struct Sequenced<T> {
 pub const SEQUENCE_MAX: u64 = u64::MAX / 2;
 
 impl<T> Sequenced<T> {
-    /// The record, if it is usable: one of a greater sequence than [`SEQUENCE_MAX`] has no successor.
+    /// Returns the record if it is usable. A record with a sequence greater than [`SEQUENCE_MAX`] has no successor.
     #[must_use]
     pub fn usable(self) -> Option<Self> {
         (self.sequence <= SEQUENCE_MAX).then_some(self)
     }
 
-    /// The sequence of the record after a usable one, which is written to another slot.
+    /// Returns the sequence of the next record, which is written to another slot.
     #[must_use]
     pub const fn next(&self) -> u64 {
         self.sequence + 1
     }
 }
 
-/// The newer of two records by their `sequence`; `known` when they are equally new.
+/// Returns the newer of two records by `sequence`; `known` if both are equally new.
 pub fn newer<T, S: Ord>(
     known: Option<T>,
     found: Option<T>,
@@ -80,8 +80,8 @@ pub fn newer<T, S: Ord>(
     }
 }
 
-/// The record that counts of the two slots of even and of odd sequences; `None` stands for one without a sound record.
-/// The caller asks whether it is [usable](Sequenced::usable).
+/// Returns the newest record of the two slots of even and odd sequences; `None` means a slot without a valid record.
+/// The caller checks that it is [usable](Sequenced::usable).
 #[must_use]
 pub fn newest_of<T>([even, odd]: [Option<Sequenced<T>>; 2]) -> Option<Sequenced<T>> {
     let even = even.filter(|record| record.sequence % 2 == 0);
@@ -98,7 +98,7 @@ const AT_ARRAY: usize = 8;
 const AT_SEQUENCE: usize = 16;
 const AT_CRC: usize = 28;
 
-/// A page without content; to be sealed.
+/// Creates a page without content, which the caller must seal.
 pub(crate) fn new_page(magic: [u8; 4], array: Uuid, sequence: u64) -> [u8; PAGE_BYTES] {
     let mut page = [0; PAGE_BYTES];
     put(&mut page, 0, &magic);
@@ -107,13 +107,13 @@ pub(crate) fn new_page(magic: [u8; 4], array: Uuid, sequence: u64) -> [u8; PAGE_
     page
 }
 
-/// Makes a page sound, when all else is in it.
+/// Seals a complete page.
 pub(crate) fn seal_page(page: &mut [u8; PAGE_BYTES]) {
     let crc = page_crc(page);
     put(page, AT_CRC, &crc.to_le_bytes());
 }
 
-/// The sequence of a sound page of `array`.
+/// Returns the sequence of a valid page of `array`.
 pub(crate) fn page_sequence(page: &[u8], magic: [u8; 4], array: Uuid) -> Option<u64> {
     let sound = page.len() == PAGE_BYTES
         && page[..4] == magic
@@ -122,7 +122,7 @@ pub(crate) fn page_sequence(page: &[u8], magic: [u8; 4], array: Uuid) -> Option<
     sound.then(|| u64_at(page, AT_SEQUENCE))
 }
 
-/// The CRC-32C of a page: of everything but the CRC itself.
+/// Returns the CRC-32C of a page without the CRC field.
 fn page_crc(page: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&page[..AT_CRC]), &page[PAGE_HEADER_BYTES..])
 }

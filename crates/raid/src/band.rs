@@ -1,4 +1,4 @@
-//! Bands, the unit of locking, planning and merging, and how an array range falls into them.
+//! Bands, the unit of locking, planning and merging, and the division of an array range into bands.
 //!
 //! A band is the same window (at most [`BAND_BYTES_MAX`](crate::BAND_BYTES_MAX) tall) of every strip of one
 //! stripe. Parity of a column depends on that column only, so bands of one stripe are independent.
@@ -20,7 +20,7 @@ use crate::geometry::{Geometry, Place};
 pub struct Band {
     /// The stripe.
     pub stripe: StripeIndex,
-    /// Which band of the stripe, from the top.
+    /// Index of the band in the stripe, from the top.
     pub index: u16,
 }
 
@@ -50,13 +50,13 @@ pub struct Piece {
 }
 
 impl Geometry {
-    /// Cuts `range` into runs that stay inside one strip of one band, in ascending address order.
+    /// Splits `range` into runs that stay inside one strip of one band, in ascending address order.
     #[must_use]
     pub const fn pieces(&self, range: LbaRange) -> Pieces {
         Pieces { geometry: *self, rest: range }
     }
 
-    /// Every band that `range` touches, once, by stripe and then by index.
+    /// Returns every band that `range` touches, once, by stripe and then by index.
     #[must_use]
     pub fn bands(&self, range: LbaRange) -> Bands {
         if range.is_empty() {
@@ -68,7 +68,7 @@ impl Geometry {
         Bands { geometry: *self, range, stripe, stripe_last, left }
     }
 
-    /// The parts of `range` that lie in `band`: at most one per data strip, in ascending strip order.
+    /// Returns the parts of `range` in `band`: at most one per data strip, in ascending strip order.
     #[must_use]
     pub fn segments(&self, band: Band, range: LbaRange) -> SegmentList {
         let mut segments = SegmentList::new();
@@ -76,8 +76,8 @@ impl Geometry {
         segments
     }
 
-    /// Does what [`Geometry::segments`] does, in a list that is there already (what it held is dropped).
-    /// Clearing a list costs a fraction of making and moving one: for the data path.
+    /// Like [`Geometry::segments`], but uses an existing list, whose content is dropped. On the data path, clearing a
+    /// list is much cheaper than creating and moving one.
     pub fn segments_into(&self, band: Band, range: LbaRange, segments: &mut SegmentList) {
         segments.clear();
         let Some((first, last)) = self.clip_to_stripe(band.stripe, range) else { return };
@@ -93,7 +93,7 @@ impl Geometry {
         }
     }
 
-    /// The band that holds `place`.
+    /// Returns the band that contains `place`.
     #[must_use]
     pub const fn band_of(&self, place: Place) -> Band {
         Band { stripe: place.stripe, index: (place.offset / self.band_blocks()) as u16 }
@@ -105,7 +105,7 @@ impl Geometry {
         band.index as u32 * self.band_blocks()
     }
 
-    /// First and last place of the part of `range` in `stripe`, or `None` when there is no such part.
+    /// Returns the first and the last place of the part of `range` in `stripe`, or `None` without such a part.
     fn clip_to_stripe(&self, stripe: StripeIndex, range: LbaRange) -> Option<(Place, Place)> {
         let begin = self.lba(Place { stripe, strip: 0, offset: 0 }).0;
         let end = begin + self.stripe_data_blocks();
@@ -121,7 +121,7 @@ impl Geometry {
         Some((within(first), within(end - 1)))
     }
 
-    /// Mask of the bands of `stripe` that `range` touches. A stripe has at most 8 bands.
+    /// Returns the mask of the bands of `stripe` that `range` touches. A stripe has at most 8 bands.
     fn bands_in_stripe(&self, stripe: StripeIndex, range: LbaRange) -> u8 {
         let Some((first, last)) = self.clip_to_stripe(stripe, range) else { return 0 };
         let all = ((1u32 << self.bands_per_stripe()) - 1) as u8;
@@ -168,7 +168,7 @@ pub struct Bands {
     range: LbaRange,
     stripe: u64,
     stripe_last: u64,
-    /// Bands of `stripe` still to come, as a mask.
+    /// Remaining bands of `stripe`, as a mask.
     left: u8,
 }
 

@@ -1,4 +1,4 @@
-//! What the states of its members make of an array. Always derived, never stored.
+//! The conditions of an array, always derived from the states of its members, never stored.
 
 use std::fmt;
 
@@ -7,21 +7,21 @@ use strake_units::StripeIndex;
 use crate::geometry::Geometry;
 use crate::state::{MemberState, absent_members};
 
-/// One thing that is true of an array.
+/// A condition of an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Condition {
-    /// All data can be read and written.
+    /// All data are readable and writable.
     Online,
-    /// Some data is not as redundant as the level promises.
+    /// Some data have less redundancy than the level provides.
     Degraded,
-    /// Degraded so far that one more failure may lose data.
+    /// The array is degraded, and one more failure may lose data.
     NoRedundancy,
     /// A member is being filled.
     Rebuilding,
-    /// Parity or copies are being made to agree after a crash. Reported by the owner of the write-intent
-    /// bitmap; member states do not show it.
+    /// A resync is in progress. The owner of the write-intent bitmap reports this condition; member states do not show
+    /// it.
     Resyncing,
-    /// Some data cannot be read or recovered with the members that are there.
+    /// Some data cannot be read or reconstructed with the present members.
     Lost,
 }
 
@@ -36,7 +36,7 @@ impl Condition {
         Self::Lost,
     ];
 
-    /// The word for it.
+    /// Returns the name of the condition.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -49,7 +49,7 @@ impl Condition {
         }
     }
 
-    /// What the operator should do about it.
+    /// Returns the advice for the operator.
     #[must_use]
     pub const fn advice(self) -> &'static str {
         match self {
@@ -85,10 +85,10 @@ impl fmt::Display for Condition {
 pub struct ConditionSet(u8);
 
 impl ConditionSet {
-    /// The conditions that follow from the states of the members, one state per member.
+    /// Derives the conditions from the states of the members, one state per member.
     #[must_use]
     pub fn of(geometry: &Geometry, states: &[MemberState]) -> Self {
-        // The last stripe is the one that rebuilds reach last, so what is absent anywhere is absent there.
+        // Rebuilds reach the last stripe last, so every member that is absent anywhere is absent there.
         let absent = absent_members(states, StripeIndex(geometry.stripes() - 1));
         let rebuilding = states.iter().any(|state| match state {
             MemberState::Rebuilding { recovered_stripes: _ } => true,
@@ -109,19 +109,19 @@ impl ConditionSet {
         if rebuilding { set.with(Condition::Rebuilding) } else { set }
     }
 
-    /// The set with `condition` in it as well.
+    /// Returns the set with `condition` added.
     #[must_use]
     pub const fn with(self, condition: Condition) -> Self {
         Self(self.0 | condition.bit())
     }
 
-    /// True when `condition` holds.
+    /// True if `condition` holds.
     #[must_use]
     pub const fn contains(self, condition: Condition) -> bool {
         self.0 & condition.bit() != 0
     }
 
-    /// The conditions that hold, in the order of [`Condition::ALL`].
+    /// Returns the conditions that hold, in the order of [`Condition::ALL`].
     pub fn iter(self) -> impl Iterator<Item = Condition> {
         Condition::ALL.into_iter().filter(move |condition| self.contains(*condition))
     }

@@ -1,5 +1,5 @@
-//! Division by a small number that is fixed when an array is laid out, by multiplication: every read divides several
-//! times, and a 64-bit division takes longer than all the rest of finding a block.
+//! Division by a small constant of an array, by multiplication. Every read divides several times, and a 64-bit division
+//! takes longer than all other work of locating a block.
 
 /// A divisor from 1 to 255.
 ///
@@ -10,7 +10,7 @@
 pub(crate) struct Divisor {
     divisor: u64,
     factor: u64,
-    /// All ones for 1, whose factor does not fit into 64 bits; otherwise 0.
+    /// All ones for the divisor 1, whose factor does not fit into 64 bits; otherwise 0.
     whole: u64,
 }
 
@@ -19,7 +19,7 @@ impl Divisor {
     #[cfg(test)]
     pub(crate) const DIVIDEND_MAX: u64 = 1 << 56;
 
-    /// Prepares the division by `divisor`, which is not 0.
+    /// Prepares the division by the nonzero `divisor`.
     pub(crate) const fn new(divisor: u8) -> Self {
         let divisor = divisor as u64;
         if divisor == 1 {
@@ -28,12 +28,12 @@ impl Divisor {
         Self { divisor, factor: u64::MAX / divisor + 1, whole: 0 }
     }
 
-    /// Quotient and remainder.
+    /// Returns quotient and remainder.
     #[inline]
     pub(crate) const fn divide(self, dividend: u64) -> (u64, u64) {
         let high = ((dividend as u128 * self.factor as u128) >> 64) as u64;
         let quotient = high + (dividend & self.whole);
-        // Beyond the largest dividend the answer is nonsense, but an answer.
+        // Above the largest dividend, the result is wrong, but there is no overflow panic.
         (quotient, dividend.wrapping_sub(quotient.wrapping_mul(self.divisor)))
     }
 }

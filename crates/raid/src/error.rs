@@ -1,11 +1,11 @@
-//! Why a geometry cannot be.
+//! Errors of geometries.
 
 use std::fmt;
 
 use crate::level::Level;
 use crate::{MEMBERS_MAX, STRIP_BYTES_MAX, STRIP_BYTES_MIN};
 
-/// What is wrong with a [`GeometrySpec`](crate::GeometrySpec). Display says what to change.
+/// The error of a [`GeometrySpec`](crate::GeometrySpec). Its text contains the remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GeometryError {
     /// The level needs more members than there are.
@@ -31,7 +31,7 @@ pub enum GeometryError {
         /// Members given.
         members: usize,
     },
-    /// A level made of groups needs to know how large a group is.
+    /// A level of groups requires a group size.
     GroupSizeMissing {
         /// The level asked for.
         level: Level,
@@ -59,7 +59,7 @@ pub enum GeometryError {
         /// Members in a group.
         group_size: u8,
     },
-    /// All members are one group, which is a level without groups.
+    /// All members form one group, so a level without groups applies.
     OneGroup {
         /// The level asked for.
         level: Level,
@@ -71,7 +71,7 @@ pub enum GeometryError {
         /// Parity strips asked for.
         parity: u8,
     },
-    /// `N+M` was asked for, but the members leave another number of data strips.
+    /// The request was `N+M`, but the members give another number of data strips.
     DataStripsMismatch {
         /// The N asked for.
         wanted: u8,
@@ -85,7 +85,7 @@ pub enum GeometryError {
         /// Strip size given, in bytes.
         strip_bytes: u32,
     },
-    /// A member does not have room for one strip.
+    /// A member does not have space for one strip.
     MemberTooSmall {
         /// Data area of a member, in blocks.
         member_blocks: u64,

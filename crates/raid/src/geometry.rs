@@ -1,4 +1,4 @@
-//! Where a block lives: the one mapping between array addresses and members.
+//! The geometry of an array: the only mapping between array addresses and members.
 //!
 //! Layout 1, the only one (recorded in labels as [`LAYOUT_ID`](crate::LAYOUT_ID)):
 //!
@@ -33,7 +33,7 @@ use crate::shape::Shape;
 use crate::stripe_map::{StripeMap, group_of, low_bits};
 use crate::{BAND_BYTES_MAX, STRIP_BYTES_MAX, STRIP_BYTES_MIN};
 
-/// What an array should look like. [`Geometry::new`] checks it.
+/// The specification of a geometry, which [`Geometry::new`] checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GeometrySpec {
     /// The level.
@@ -50,10 +50,10 @@ pub struct GeometrySpec {
     pub member_blocks: u64,
 }
 
-/// A validated layout. Small and `Copy`: every core keeps its own.
+/// A validated layout. The type is small and `Copy`, so every core has its own copy.
 ///
-/// Methods that take a stripe, strip, position or address expect one that exists; asking about another is a
-/// mistake of the caller and answers nonsense or panics, but never touches memory it should not.
+/// Methods that take a stripe, strip, position or address require an existing one. For others, which are bugs of the
+/// caller, the result is undefined or the method panics, but memory access is always safe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     level: Level,
@@ -73,7 +73,7 @@ pub struct Geometry {
     by_groups: Divisor,
 }
 
-/// Where an array block is within its stripe.
+/// The location of an array block within its stripe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Place {
     /// The stripe.
@@ -84,8 +84,8 @@ pub struct Place {
     pub offset: u32,
 }
 
-/// The possible strip size nearest to `bytes`: a power of two from [`STRIP_BYTES_MIN`] to [`STRIP_BYTES_MAX`]. Of two
-/// equally near sizes, the smaller one.
+/// Returns the valid strip size nearest to `bytes`: a power of two from [`STRIP_BYTES_MIN`] to [`STRIP_BYTES_MAX`]. Of
+/// two equally near sizes, the smaller one.
 #[must_use]
 pub fn nearest_strip_bytes(bytes: u32) -> u32 {
     let bytes = bytes.clamp(STRIP_BYTES_MIN, STRIP_BYTES_MAX);
@@ -94,25 +94,25 @@ pub fn nearest_strip_bytes(bytes: u32) -> u32 {
     if bytes - below <= above - bytes { below } else { above }
 }
 
-/// What a position holds in some stripe.
+/// The role of a position in a stripe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
     /// A data strip, or one copy of it.
     Data {
         /// The data strip, 0..k.
         strip: u8,
-        /// Which copy; 0 for parity schemes.
+        /// Index of the copy; 0 for parity schemes.
         copy: u8,
     },
     /// A parity strip.
     Parity {
-        /// Which parity: 0 is P, 1 is Q.
+        /// Index of the parity: 0 is P, 1 is Q.
         index: u8,
     },
 }
 
 impl Geometry {
-    /// Checks `spec` and works out the layout.
+    /// Checks `spec` and computes the layout.
     ///
     /// # Errors
     /// Any [`GeometryError`]; the first that applies, in the order level, groups, strip, member size.
@@ -156,11 +156,11 @@ impl Geometry {
         })
     }
 
-    /// The same layout on members with `member_blocks` blocks of data. Every block that both have is in the same place:
-    /// a member's size says how many rows there are, and nothing else.
+    /// Returns the same layout on members with `member_blocks` blocks of data. Every block that exists in both layouts
+    /// has the same location, because the size of a member determines only the number of rows.
     ///
     /// # Errors
-    /// As [`new`](Self::new), for the size of members.
+    /// The errors of [`new`](Self::new) about the size of members.
     pub fn resized(&self, member_blocks: u64) -> Result<Self, GeometryError> {
         Self::new(&GeometrySpec {
             level: self.level,
@@ -172,10 +172,10 @@ impl Geometry {
         })
     }
 
-    /// Checks that the N of a request like `8+4` is what the members make.
+    /// Checks that the N of a request such as `8+4` matches the members.
     ///
     /// # Errors
-    /// [`GeometryError::DataStripsMismatch`] when it is not.
+    /// [`GeometryError::DataStripsMismatch`] if it does not match.
     pub fn check_request(&self, request: &LevelRequest) -> Result<(), GeometryError> {
         match request.data_strips {
             Some(wanted) if wanted != self.data_strips => Err(GeometryError::DataStripsMismatch {
@@ -234,7 +234,7 @@ impl Geometry {
         self.parity_strips
     }
 
-    /// How many times each data strip is stored; 1 for parity schemes.
+    /// Number of copies of each data strip; 1 for parity schemes.
     #[must_use]
     pub const fn copies(&self) -> u8 {
         self.copies
@@ -296,7 +296,7 @@ impl Geometry {
         self.rows << self.strip_shift
     }
 
-    /// Where array block `lba` is.
+    /// Returns the location of array block `lba`.
     #[inline]
     #[must_use]
     pub const fn place(&self, lba: Lba) -> Place {
@@ -309,7 +309,7 @@ impl Geometry {
         }
     }
 
-    /// The array address of `place`; the inverse of [`Geometry::place`].
+    /// Returns the array address of `place`; the inverse of [`Geometry::place`].
     #[must_use]
     pub const fn lba(&self, place: Place) -> Lba {
         let strips = place.stripe.0 * self.data_strips as u64 + place.strip as u64;
@@ -330,7 +330,7 @@ impl Geometry {
         self.by_groups.divide(stripe.0).1 as usize
     }
 
-    /// What `position` holds in `stripe`.
+    /// Returns the role of `position` in `stripe`.
     #[must_use]
     pub const fn role(&self, stripe: StripeIndex, position: u8) -> Role {
         if self.parity_strips == 0 {
@@ -346,7 +346,7 @@ impl Geometry {
         }
     }
 
-    /// The position that holds `role` in `stripe`; the inverse of [`Geometry::role`].
+    /// Returns the position with `role` in `stripe`; the inverse of [`Geometry::role`].
     #[inline]
     #[must_use]
     pub const fn position(&self, stripe: StripeIndex, role: Role) -> u8 {
@@ -359,14 +359,14 @@ impl Geometry {
         }
     }
 
-    /// The member at `position` of `stripe`.
+    /// Returns the member at `position` of `stripe`.
     #[inline]
     #[must_use]
     pub const fn member(&self, stripe: StripeIndex, position: u8) -> MemberIndex {
         MemberIndex(self.group(stripe) as u8 * self.width + position)
     }
 
-    /// The member that holds (a copy of) the strip of `place`.
+    /// Returns the member that has (a copy of) the strip of `place`.
     #[inline]
     #[must_use]
     pub const fn data_member(&self, place: Place, copy: u8) -> MemberIndex {
@@ -374,7 +374,7 @@ impl Geometry {
         self.member(place.stripe, self.position(place.stripe, role))
     }
 
-    /// The position of `member` in `stripe`, or `None` when the stripe belongs to another group.
+    /// Returns the position of `member` in `stripe`, or `None` if the stripe belongs to another group.
     #[must_use]
     pub const fn position_of_member(&self, stripe: StripeIndex, member: MemberIndex) -> Option<u8> {
         if member.0 as usize / self.width as usize == self.group(stripe) {
@@ -391,8 +391,8 @@ impl Geometry {
         Lba((self.row(stripe) << self.strip_shift) + offset as u64)
     }
 
-    /// The array block that block `at` of the data area of `member` holds (a copy of); `None` when that is parity, or
-    /// beyond what the array uses.
+    /// Returns the array block of which block `at` of the data area of `member` is (a copy of) the data; `None` for
+    /// parity, and for blocks that the array does not use.
     #[must_use]
     pub const fn data_at(&self, member: MemberIndex, at: Lba) -> Option<Lba> {
         let (row, group) = (at.0 >> self.strip_shift, member.0 / self.width);
@@ -409,22 +409,23 @@ impl Geometry {
         }
     }
 
-    /// True when every block can still be read without the members in `absent`.
+    /// True if every block is readable without the members in `absent`.
     #[must_use]
     pub fn tolerates(&self, absent: MemberSet) -> bool {
         self.redundancy(absent).is_some()
     }
 
-    /// How many of the members in `returning` have to come back, the best choice of them, before every block
-    /// can be read although the others in `absent` are gone; `None` when even all of them do not suffice.
+    /// Returns the minimum number of members in `returning` that must return, with the best choice, before every block
+    /// is readable without the other members in `absent`; `None` if even all of them do not suffice.
     #[must_use]
     pub fn needed(&self, absent: MemberSet, returning: MemberSet) -> Option<usize> {
         let mut without = absent - returning;
         if !self.tolerates(without) {
             return None;
         }
-        // Members lose data only together with others of their unit, and each unit bears the same number of them: a
-        // member that can stay away beside those chosen before can do so in some best choice.
+        // Members lose data only together with others of their unit, and each unit tolerates the same number of absent
+        // members. Therefore a member that can stay absent in addition to the members chosen before can do so in some
+        // best choice.
         for member in absent & returning {
             if self.tolerates(without.with(member)) {
                 without.insert(member);
@@ -433,8 +434,8 @@ impl Geometry {
         Some((absent - without).len())
     }
 
-    /// How many further members may fail, whichever they are, without the members in `absent`;
-    /// `None` when data is lost already.
+    /// Returns the number of any further members that may fail without the members in `absent`; `None` if data are
+    /// already lost.
     #[must_use]
     pub fn redundancy(&self, absent: MemberSet) -> Option<u8> {
         // A unit is a set of members that lose data together: the copies of one strip, or one group.
@@ -451,7 +452,7 @@ impl Geometry {
         spare.checked_sub(worst)
     }
 
-    /// The positions of `stripe` that `members` have.
+    /// Returns the positions of `members` in `stripe`.
     #[must_use]
     pub const fn positions_of_members(
         &self,
@@ -489,7 +490,7 @@ impl Geometry {
         StripSet::first_n(self.data_strips as usize)
     }
 
-    /// The positions of the copies of data strip `strip`. Only for copies, which are where they are in every stripe.
+    /// The positions of the copies of data strip `strip`. Only for copies, whose positions are equal in every stripe.
     #[inline]
     #[must_use]
     pub const fn positions_of_copies(&self, strip: u8) -> PositionSet {
@@ -527,7 +528,7 @@ impl Geometry {
         self.stripe_map(stripe).strips_of_positions(positions)
     }
 
-    /// Where the strips of `stripe` are. Only for parity schemes.
+    /// Returns the location of the strips of `stripe`. Only for parity schemes.
     #[inline]
     #[must_use]
     pub const fn stripe_map(&self, stripe: StripeIndex) -> StripeMap {
@@ -542,8 +543,8 @@ impl Geometry {
         }
     }
 
-    /// The position of strip number `strip` of a plan: data 0..k, parity k..k+m. Copies have the first of
-    /// their positions named.
+    /// The position of strip number `strip` of a plan: data 0..k, parity k..k+m. For copies, the result is the first of
+    /// their positions.
     #[must_use]
     pub const fn position_of_strip(&self, stripe: StripeIndex, strip: u8) -> u8 {
         if self.parity_strips == 0 {

@@ -1,18 +1,19 @@
-//! RAID levels as people name them, and the two schemes they all come down to.
+//! RAID levels by their usual names, and the two schemes that implement them.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// How a group of members protects data. Every level is one of these two, repeated over groups.
+/// The scheme with which a group of members protects data. Every level is one of these two schemes, repeated over
+/// groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scheme {
     /// Every data strip is stored this many times (1..=8). `Copies(1)` has no redundancy.
     Copies(u8),
-    /// Every stripe carries this many parity strips (1..=32); any that many strips may be absent.
+    /// Every stripe has this number of parity strips (1..=32), and tolerates the same number of absent strips.
     Parity(u8),
 }
 
-/// A RAID level by the name people use for it.
+/// A RAID level by its usual name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Level {
     /// Striping without redundancy.
@@ -27,7 +28,7 @@ pub enum Level {
     Raid6,
     /// Three parity strips per stripe.
     Raid73,
-    /// "N+M" with this many parity strips per stripe, 4..=32. Fewer have names of their own.
+    /// "N+M" with this number of parity strips per stripe, 4..=32. Levels with fewer parity strips have other names.
     Parity(u8),
     /// Groups of RAID 5.
     Raid50,
@@ -37,15 +38,15 @@ pub enum Level {
     Raid70,
 }
 
-/// Most parity strips in a stripe.
+/// Maximum number of parity strips in a stripe.
 pub const PARITY_MAX: u8 = 32;
 
-/// Fewest parity strips that are written as "N+M" and not as a level of their own.
+/// Minimum number of parity strips of a level with the name "N+M".
 pub const PARITY_NAMED_MIN: u8 = 4;
 
 impl Level {
-    /// The number that stands for this level in a label. Stable: numbers are never reused. For
-    /// [`Level::Parity`] the label also records [`Level::parity_strips`].
+    /// Returns the number of this level in a label. Numbers are stable and never reused. For [`Level::Parity`] the
+    /// label also records [`Level::parity_strips`].
     #[must_use]
     pub const fn code(self) -> u8 {
         match self {
@@ -62,8 +63,8 @@ impl Level {
         }
     }
 
-    /// The level that [`Level::code`] and [`Level::parity_strips`] recorded, or `None` when no level has
-    /// this code or the parity count is not that level's.
+    /// Returns the level of a recorded [`Level::code`] and [`Level::parity_strips`], or `None` if no level has this
+    /// code, or the parity count does not match the level.
     #[must_use]
     pub const fn from_code(code: u8, parity_strips: u8) -> Option<Self> {
         let level = match code {
@@ -99,7 +100,7 @@ impl Level {
         }
     }
 
-    /// True for the levels made of several groups, which need a group size.
+    /// True for levels with several groups, which require a group size.
     #[must_use]
     pub const fn is_grouped(self) -> bool {
         match self {
@@ -126,7 +127,7 @@ impl Level {
     }
 }
 
-/// Prints what [`FromStr`] reads: `0`, `10`, `7.3`, `n+4`.
+/// Prints the form that [`FromStr`] parses: `0`, `10`, `7.3`, `n+4`.
 impl fmt::Display for Level {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = match self {
@@ -148,8 +149,8 @@ impl fmt::Display for Level {
 impl FromStr for Level {
     type Err = LevelError;
 
-    /// Reads a level without a count of data strips. `8+4` is refused here, because the 8 would be lost;
-    /// [`LevelRequest`] reads it.
+    /// Parses a level without a count of data strips. `8+4` is refused here, because the 8 would be lost;
+    /// [`LevelRequest`] parses it.
     fn from_str(text: &str) -> Result<Self, LevelError> {
         let request: LevelRequest = text.parse()?;
         match request.data_strips {
@@ -159,12 +160,12 @@ impl FromStr for Level {
     }
 }
 
-/// A level as typed, which may also say how many data strips a stripe has: `6`, `n+4`, `8+4`.
+/// A level as typed, optionally with the number of data strips of a stripe: `6`, `n+4`, `8+4`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LevelRequest {
     /// The level.
     pub level: Level,
-    /// Data strips per stripe, when the text said so. Compare with
+    /// Data strips per stripe, if the text contains them. Compare with
     /// [`Geometry::data_strips`](crate::Geometry::data_strips) by
     /// [`Geometry::check_request`](crate::Geometry::check_request).
     pub data_strips: Option<u8>,
@@ -173,8 +174,8 @@ pub struct LevelRequest {
 impl FromStr for LevelRequest {
     type Err = LevelError;
 
-    /// Reads `0 1 10 5 6 7.3 50 60 70`, `n+M` and `N+M`, the first nine also with `raid` in front, upper or
-    /// lower case. `n+1`, `n+2`, `n+3` are RAID 5, 6, 7.3.
+    /// Parses `0 1 10 5 6 7.3 50 60 70`, `n+M` and `N+M`; the first nine also with the prefix `raid`, in upper or lower
+    /// case. `n+1`, `n+2`, `n+3` are RAID 5, 6, 7.3.
     fn from_str(text: &str) -> Result<Self, LevelError> {
         let lower = text.trim().to_ascii_lowercase();
         if let Some((data, parity)) = lower.split_once('+') {
@@ -196,13 +197,13 @@ impl FromStr for LevelRequest {
     }
 }
 
-/// Reads the two sides of `N+M`, where N may be the letter itself.
+/// Parses the two sides of `N+M`, where N may be the letter itself.
 fn parse_sum(data: &str, parity: &str) -> Result<LevelRequest, LevelError> {
     let count = |text: &str| -> Result<u8, LevelError> {
         if text.is_empty() || !text.bytes().all(|c| c.is_ascii_digit()) {
             return Err(LevelError::Unknown);
         }
-        // More digits than a u8 holds is a number nevertheless, and too large for either side.
+        // A number that does not fit in a u8 is too large for either side.
         Ok(text.parse().unwrap_or(u8::MAX))
     };
     let data_strips = if data.trim() == "n" { None } else { Some(count(data.trim())?) };
@@ -211,14 +212,14 @@ fn parse_sum(data: &str, parity: &str) -> Result<LevelRequest, LevelError> {
     Ok(LevelRequest { level, data_strips })
 }
 
-/// Why a text is not a level.
+/// Errors of the text of a level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LevelError {
     /// No level has this name.
     Unknown,
     /// The M of "N+M" is not between 1 and [`PARITY_MAX`].
     ParityOutOfRange {
-        /// The M that was asked for; 255 stands for any number above it.
+        /// The requested M; 255 also means any greater number.
         parity: u8,
     },
     /// A count of data strips where only a level is expected.

@@ -41,22 +41,22 @@ pub use single::{Access, Logged, MemberFacts, PARTS_MAX, Parts, Sets, Single, Sp
 pub use state::{IllegalTransition, MemberEvent, MemberState, absent_members, members_where};
 pub use stripe_map::StripeMap;
 
-/// Most members of an array, all groups together: the size of the member table in a label.
+/// Maximum number of members of an array in all groups, which is the size of the member table in a label.
 pub const MEMBERS_MAX: usize = 64;
 
-/// Most copies of one strip: the members of a RAID 1.
+/// Maximum number of copies of one strip, which are the members of a RAID 1.
 pub const COPIES_MAX: usize = 8;
 
-/// Tallest band in bytes. It bounds the scratch memory of one stripe operation.
+/// Maximum height of a band in bytes. It bounds the scratch memory of one stripe operation.
 pub const BAND_BYTES_MAX: u32 = 128 * 1024;
 
-/// Most reads, and most writes, of one plan: at most one per position of a stripe's group.
+/// Maximum number of reads, and of writes, of one plan: at most one per position of a stripe's group.
 pub const TRANSFERS_MAX: usize = 64;
 
-/// Smallest strip in bytes.
+/// Minimum strip size in bytes.
 pub const STRIP_BYTES_MIN: u32 = 4 * 1024;
 
-/// Largest strip in bytes.
+/// Maximum strip size in bytes.
 pub const STRIP_BYTES_MAX: u32 = 1024 * 1024;
 
 /// Identifier of the layout that this crate computes, recorded in every label. A different mapping of blocks to members
@@ -64,8 +64,8 @@ pub const STRIP_BYTES_MAX: u32 = 1024 * 1024;
 /// written by both kernels cannot be distinguished).
 pub const LAYOUT_ID: u16 = 1;
 
-// A strip holds at least one block of the largest block size, a transfer list holds a whole stripe, and a
-// set of members fits in 64 bits.
+// A strip contains at least one block of the largest block size, a transfer list can contain a whole stripe, and a set
+// of members fits in 64 bits.
 const _: () = assert!(STRIP_BYTES_MIN >= 4096);
 const _: () = assert!(TRANSFERS_MAX >= MEMBERS_MAX && MEMBERS_MAX <= 64);
 const _: () = assert!(BAND_BYTES_MAX.is_power_of_two() && BAND_BYTES_MAX >= STRIP_BYTES_MIN);

@@ -1,4 +1,4 @@
-//! Requests that are remedies of more than one fault, and what the engine advises.
+//! Requests that are remedies of several faults, and the conversion of the engine's remedies.
 
 use std::fmt::Display;
 
@@ -8,23 +8,23 @@ use strake_wording::{ApiCommand, Text, import, replace, say};
 
 use crate::error::ControlError;
 
-/// Consent to start with fewer members than were last seen together.
+/// The policy that accepts a start with fewer members than before.
 pub(crate) const DEGRADED: AssemblePolicy =
     AssemblePolicy { allow_degraded: true, accept_loss: false };
 
-/// Consent to a loss as well.
+/// The policy that also accepts a loss.
 pub(crate) const LOSSY: AssemblePolicy = AssemblePolicy { allow_degraded: true, accept_loss: true };
 
-/// A secret or a key that the operator has to choose.
+/// Placeholder for a file with a secret or key that the operator chooses.
 pub(crate) const FILE: &str = "FILE";
 
-/// The request that starts array `name` with what `policy` allows.
+/// Returns the request that starts array `name` with `policy`.
 pub(crate) fn start(name: impl Display, policy: AssemblePolicy) -> api::ImportArraysRequest {
     let AssemblePolicy { allow_degraded, accept_loss } = policy;
     api::ImportArraysRequest { allow_degraded, accept_loss, ..import(name) }
 }
 
-/// What the engine says, and the remedy that it names.
+/// Returns a text of the engine with its remedy.
 pub(crate) fn text_of(what: String, remedy: Option<&ArrayRemedy>) -> Text {
     let what = say(what);
     match remedy {
@@ -39,12 +39,14 @@ pub(crate) fn text_of(what: String, remedy: Option<&ArrayRemedy>) -> Text {
     }
 }
 
-/// The request that starts array `name`, or every array if it is empty, from drives to be named.
+/// Returns the request that starts array `name`, or every array if the name is empty, from drives that the operator
+/// names.
 pub(crate) fn import_drives(name: &str) -> api::ImportArraysRequest {
     api::ImportArraysRequest { drives: vec!["...".to_owned()], ..import(name) }
 }
 
-/// An error that says `what` does not exist: which ones there are, or the request that makes the first.
+/// Returns an error that `what` does not exist, with the existing names, or with the request that creates the first
+/// object.
 pub(crate) fn not_among(what: String, known: &[&str], first: impl ApiCommand) -> ControlError {
     let hint = match known {
         [] => say("there is none yet: ").run(first),
@@ -53,7 +55,7 @@ pub(crate) fn not_among(what: String, known: &[&str], first: impl ApiCommand) ->
     ControlError::not_found(say(what + "; ").then(hint))
 }
 
-/// The request that does `action` to the job `id`.
+/// Returns the request that applies `action` to the job `id`.
 pub(crate) fn job(action: &str, id: impl Into<String>) -> api::ChangeJobRequest {
     api::ChangeJobRequest { id: id.into(), action: action.to_owned(), priority: None }
 }
@@ -78,13 +80,13 @@ pub(crate) fn remove_spare(path: &str) -> api::RemoveSpareRequest {
     api::RemoveSpareRequest { drive: path.to_owned() }
 }
 
-/// What to do, as the two fields of a message.
+/// Splits a remedy into the two fields of a message.
 pub(crate) fn split(next: impl Into<Text>) -> (String, Vec<api::TextPart>) {
     let Text { words, parts } = next.into();
     (words, parts)
 }
 
-/// A problem of `object`, and what to do.
+/// Builds a problem of `object` with a remedy.
 pub(crate) fn problem(
     object: impl Into<String>,
     severity: &str,
@@ -110,7 +112,7 @@ mod tests {
         ArrayError { remedy: Some(Box::new(remedy)), ..error }.into()
     }
 
-    /// The advice for an array that does not run was chosen by words of the error.
+    /// The history of the bug: the advice for a stopped array was chosen by words of the error.
     #[test]
     fn what_the_engine_advises_is_spelled_and_decides_here() {
         let check = |remedy, what: &str, offline| {

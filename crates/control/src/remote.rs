@@ -1,4 +1,4 @@
-//! Remote drives: their records, connections and paths, and what an earlier daemon may have under way there.
+//! Remote drives: their records, connections and paths, and requests of an earlier daemon that may be in progress.
 
 pub(crate) mod connections;
 pub(crate) mod losses;

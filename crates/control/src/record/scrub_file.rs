@@ -1,5 +1,5 @@
-//! Positions and findings of scrubs, in a file of the state directory for each array: a scrub continues there after a
-//! restart, and the findings of the last one stay available.
+//! Positions and findings of scrubs, in a file of the state directory for each array. A scrub continues from its
+//! position after a restart, and the findings of the last scrub stay available.
 
 use std::ops::Range;
 use std::{fs, io};
@@ -12,16 +12,16 @@ use strake_units::{Lba, LbaRange, MemberIndex, StripeIndex};
 
 use crate::record::files::StateFolder;
 
-/// What this program writes.
+/// Version of the file that this program writes.
 const VERSION: u32 = 1;
 
-/// Largest file that is read: all findings that can be listed, and the regions of the largest array in any pattern.
+/// Maximum size of a file: all listed findings, and the regions of the largest array in any pattern.
 const FILE_BYTES_MAX: u64 = 2 << 20;
 
-/// How far a scrub has come, and which one it is.
+/// The recorded position of a scrub, and its identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Kept {
-    /// When it was begun, in microseconds since 1970.
+    /// Start of the scrub, in microseconds since 1970.
     pub(crate) begun_us: u64,
     pub(crate) position: ScrubPosition,
 }
@@ -34,7 +34,7 @@ struct Page {
     mode: String,
     state: String,
     regions: u32,
-    /// Runs of regions, as the first and the one after the last.
+    /// Runs of regions, as the first region and the region after the last.
     done: Vec<(u32, u32)>,
     checked: u64,
     unchecked: u64,
@@ -63,10 +63,10 @@ fn name(uuid: &str) -> String {
     format!("scrub-{uuid}.json")
 }
 
-/// What is recorded about the last scrub of array `uuid`; `None` when there is nothing.
+/// Reads the record of the last scrub of array `uuid`; `None` without a record.
 ///
 /// # Errors
-/// When there is a file and it cannot be understood.
+/// If a file exists but is invalid.
 pub(crate) fn read(state: &StateFolder, uuid: &str) -> Result<Option<Kept>, String> {
     let path = state.file(&name(uuid));
     let size = match fs::metadata(&path) {
@@ -85,15 +85,15 @@ pub(crate) fn read(state: &StateFolder, uuid: &str) -> Result<Option<Kept>, Stri
     page.kept().map(Some).ok_or_else(|| "it has words that are unknown to this program".to_owned())
 }
 
-/// Records how far the scrub of an array has come.
+/// Records the position of the scrub of an array.
 pub(crate) fn write(state: &StateFolder, uuid: &str, kept: &Kept) -> io::Result<()> {
     state.replace(&name(uuid), &serde_json::to_vec(&Page::of(kept))?)
 }
 
-/// Forgets what is recorded about the scrubs of an array.
+/// Removes the record of the scrubs of an array.
 pub(crate) fn forget(state: &StateFolder, uuid: &str) {
     if let Err(error) = state.remove(&name(uuid)) {
-        // It is never read again: nothing else has this identity.
+        // The file is never read again, because no other array has this identity.
         tracing::debug!(uuid, %error, "the position of a scrub could not be removed");
     }
 }

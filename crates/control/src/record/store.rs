@@ -1,8 +1,8 @@
 //! The recorded configuration: `state.json` in the state directory, changed in two steps.
 //!
-//! [`Store::prepare`] writes the next configuration beside the present one and makes it durable; only then is a
-//! command carried out; [`Prepared::commit`] renames it into place. A full or read-only directory therefore
-//! refuses a command before it has touched a drive, and a crash leaves the old or the new file, never a mix.
+//! [`Store::prepare`] writes the next configuration to a temporary file and makes it durable. Only then is a command
+//! executed. [`Prepared::commit`] renames the file. Therefore a full or read-only directory refuses a command before it
+//! accesses a drive, and a crash leaves the old or the new file, never a mixture.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
@@ -35,58 +35,57 @@ pub(crate) use taken::{Aim, TakenRecord};
 /// Version of the file written here.
 pub const VERSION: u32 = 1;
 
-/// The file.
+/// Name of the file.
 const FILE: &str = "state.json";
 
-/// File that is there while a daemon runs, and after one that did not stop in order.
+/// File that exists while a daemon runs, and after an unclean end.
 const RUNNING: &str = "running";
 
-/// Largest file that is read: far more than all arrays and exports of one daemon need.
+/// Maximum size of a file. It is far larger than all arrays and exports of one daemon need.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// What every version of the file has.
+/// The fields in every version of the file.
 #[derive(Deserialize)]
 struct Written {
     version: u32,
 }
 
-/// What outlasts a restart.
+/// The persistent configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// `VERSION`.
     pub version: u32,
-    /// Arrays to start by themselves.
+    /// Arrays to start automatically.
     pub arrays: Vec<ArrayRecord>,
-    /// Exports to offer again.
+    /// Exports.
     pub exports: Vec<ExportRecord>,
-    /// Drives that wait to replace failed members.
+    /// Spares.
     #[serde(default)]
     pub spares: Vec<SpareRecord>,
-    /// Recipients of events. Holds their credentials: for anything that others may read, take [`HookSpec::masked`].
+    /// Notification hooks with their credentials. Output for others must use [`HookSpec::masked`].
     #[serde(default)]
     pub hooks: Vec<HookSpec>,
-    /// Drives of other machines to connect to by themselves. Holds secrets: for anything that others may read, mask
-    /// them.
+    /// Remote drives to connect automatically, with their secrets. Output for others must mask the secrets.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remotes: Vec<RemoteRecord>,
-    /// The UUID that this daemon is known by to other machines; empty before it was needed.
+    /// The host identifier of this daemon for remote controllers; empty before its first use.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub host: String,
-    /// Arrays that were destroyed last, in case that was a mistake.
+    /// The arrays that were destroyed last, for an undelete.
     #[serde(default)]
     pub destroyed: Vec<DestroyedRecord>,
-    /// Hosts that have to prove who they are. Holds their secrets: for anything that others may read, mask them.
+    /// Hosts that must authenticate, with their secrets. Output for others must mask the secrets.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<HostRecord>,
-    /// Other discovery services that hosts of our exports are referred to, by their addresses.
+    /// Referrals to other discovery controllers, by address.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub referrals: Vec<String>,
-    /// Arrays, by their identities, whose export was removed and whose reservations may not be gone yet. The next start
-    /// removes them.
+    /// Arrays, by identity, whose export was removed and whose reservations may still exist. The next start removes the
+    /// reservations.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ended_reservations: Vec<String>,
-    /// Drives that are taken from the kernel, or on their way there or back.
+    /// Drives that are taken from the kernel, or are being taken or released.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) taken: Vec<TakenRecord>,
 }
@@ -111,7 +110,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// That there is no array of this name, and which there are.
+    /// Returns the error that there is no array of this name, with the known names.
     pub(crate) fn no_such_array(&self, name: &str) -> ControlError {
         let known: Vec<&str> = self.arrays.iter().map(|a| callable(&a.name, &a.uuid)).collect();
         let create = CreateArrayRequest { name: "...".to_owned(), ..Default::default() };
@@ -119,20 +118,20 @@ impl Config {
     }
 }
 
-/// What an array was before it was destroyed.
+/// The record of an array before its destruction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DestroyedRecord {
-    /// Its identity.
+    /// Identity of the array.
     pub uuid: String,
-    /// Its name.
+    /// Name of the array.
     pub name: String,
-    /// Paths of its drives.
+    /// Paths of the drives.
     pub drives: Vec<String>,
-    /// How it behaved.
+    /// Settings of the array.
     #[serde(default)]
     pub settings: Settings,
-    /// Its exports.
+    /// Exports of the array.
     #[serde(default)]
     pub exports: Vec<ExportRecord>,
 }
@@ -141,13 +140,13 @@ pub struct DestroyedRecord {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SpareRecord {
-    /// Where it was last seen.
+    /// The last known path.
     pub path: String,
-    /// What identifies the medium.
+    /// Identity of the medium.
     pub identity: String,
-    /// Its size.
+    /// Size of the spare.
     pub bytes: u64,
-    /// Identity of the array it is for; empty for any (the pool).
+    /// Identity of the array of a dedicated spare; empty for a spare for all arrays.
     pub array: String,
 }
 
@@ -155,31 +154,31 @@ pub struct SpareRecord {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExportRecord {
-    /// What clients ask for.
+    /// Name of the export for clients.
     pub name: String,
     /// Identity of the array.
     pub array: String,
-    /// Where it is offered, as `unix:/path` or `address:port`.
+    /// Listening address, as `unix:/path` or `address:port`.
     pub listen: String,
-    /// Writes are refused.
+    /// True if writes are refused.
     pub read_only: bool,
-    /// What NVMe/TCP needs to know besides; absent for NBD.
+    /// Additional fields for NVMe/TCP; absent for NBD.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nvme: Option<SubsystemRecord>,
 }
 
-/// What an export over NVMe/TCP needs to know.
+/// Additional fields of an NVMe/TCP export.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SubsystemRecord {
-    /// The subsystem's name.
+    /// NQN of the subsystem.
     pub nqn: String,
-    /// Names of the hosts that may connect.
+    /// NQNs of the allowed hosts.
     pub hosts: Vec<String>,
-    /// The number of the namespace in it.
+    /// Namespace identifier in the subsystem.
     #[serde(default = "first_namespace", skip_serializing_if = "is_first_namespace")]
     pub namespace: u32,
-    /// No host connects without TLS.
+    /// True if every host must use TLS.
     #[serde(default, skip_serializing_if = "is_false")]
     pub secure: bool,
 }
@@ -188,7 +187,7 @@ const fn first_namespace() -> u32 {
     1
 }
 
-// Serde hands over a reference.
+// Serde passes a reference.
 #[allow(clippy::trivially_copy_pass_by_ref)]
 const fn is_false(value: &bool) -> bool {
     !*value
@@ -205,15 +204,15 @@ pub struct Store {
     folder: StateFolder,
     unclean: bool,
     trouble: Option<ControlError>,
-    /// What other users could do before this start.
+    /// The rights of other users before this start.
     before: Before,
-    // They hold the lock; closing them gives the directory free.
+    // Files that hold the lock. Their close releases the directory.
     locks: Vec<File>,
-    /// The directory may be another daemon's by now: nothing may be written there.
+    /// True after the directory was released. Another daemon may use it, so this process must not write to it.
     given_up: bool,
 }
 
-/// A configuration that is on disk but not yet the one in force. Dropping it forgets it.
+/// A configuration on disk that is not yet effective. The drop removes it.
 #[derive(Debug)]
 #[must_use = "a prepared configuration takes effect when it is committed"]
 pub struct Prepared {
@@ -238,7 +237,7 @@ impl Store {
         let dir = folder.path();
         folder.make().map_err(|e| failed(dir, "create it", &e))?;
         if let Err(error) = folder.sync_name() {
-            // Most likely it has been durable for long; what is recorded in it is made durable with each change.
+            // The name of the directory is probably durable already. Each change makes its own records durable.
             tracing::warn!(path = %dir.display(), %error, "the name of the state directory is not made durable");
         }
         let about = fs::metadata(dir).map_err(|e| failed(dir, "look at it", &e))?;
@@ -251,12 +250,12 @@ impl Store {
         Ok((store, config))
     }
 
-    /// Finds out whether the directory can be written before a command depends on it; `config` is in force.
+    /// Checks that the directory is writable before a command depends on it. `config` is the present configuration.
     pub fn test(&mut self, config: &Config) {
         if self.given_up {
             return;
         }
-        // What is prepared is dropped at once.
+        // The prepared file is dropped immediately.
         let tested = self.prepare(config).map(drop).and_then(|()| {
             let marked = self.folder.mark(RUNNING);
             marked.map_err(|e| failed(&self.folder.file(RUNNING), "write to it", &e))
@@ -264,23 +263,23 @@ impl Store {
         self.trouble = tested.err();
     }
 
-    /// Why the directory could not be written when that was last [tested](Self::test).
+    /// Returns the reason why the last [test](Self::test) could not write the directory.
     #[must_use]
     pub fn trouble(&self) -> Option<&ControlError> {
         self.trouble.as_ref()
     }
 
-    /// Whether the daemon that used the directory before did not [stop in order](Self::mark_clean).
+    /// True if the previous daemon did not [stop cleanly](Self::mark_clean).
     #[must_use]
     pub fn was_unclean(&self) -> bool {
         self.unclean
     }
 
-    /// Gives the directory free for another daemon. This one may still be there for long, held in the kernel by a drive
-    /// that does not answer, so nothing is written from here on.
+    /// Releases the directory for another daemon. An unresponsive drive may keep this process in the kernel for a long
+    /// time, so nothing is written from here on.
     pub fn give_up(&mut self) {
         self.given_up = true;
-        // Closing the files gives up their locks.
+        // The close of the files releases their locks.
         self.locks.clear();
     }
 
@@ -300,33 +299,33 @@ impl Store {
         Ok(())
     }
 
-    /// Records that the daemon stopped in order.
+    /// Records a clean stop of the daemon.
     ///
     /// # Errors
-    /// When the directory cannot be written, or was [given up](Self::give_up).
+    /// If the directory cannot be written, or was [released](Self::give_up).
     pub fn mark_clean(&self) -> Result<(), ControlError> {
         self.check_held()?;
         let removed = self.folder.remove(RUNNING);
         removed.map_err(|e| failed(&self.folder.file(RUNNING), "remove it", &e))
     }
 
-    /// The directory.
+    /// Returns the path of the directory.
     #[must_use]
     pub fn dir(&self) -> &Path {
         self.folder.path()
     }
 
-    /// The same, to be written to.
+    /// Returns the directory for writes.
     pub(crate) const fn folder(&self) -> &StateFolder {
         &self.folder
     }
 
-    /// What other users could do before this start.
+    /// Returns the rights of other users before this start.
     pub(crate) const fn before(&self) -> Before {
         self.before
     }
 
-    /// How the directory, or the configuration in it, is exposed to other users now.
+    /// Returns the present exposure of the directory or its configuration to other users.
     pub(crate) fn exposures(&self) -> Vec<Exposure> {
         let (dir, file) = (self.dir(), self.folder.file(FILE));
         let Ok(folder) = fs::metadata(dir) else { return Vec::new() };
@@ -361,7 +360,7 @@ impl Store {
             );
             ControlError::new(ControlErrorKind::Store, say(what).run(import_drives("")))
         };
-        // First: other versions may have other fields.
+        // The version is parsed first, because other versions may have other fields.
         let written: Written = serde_json::from_str(&text).map_err(|e| damaged(e.to_string()))?;
         if written.version != VERSION {
             let what = format!(
@@ -374,10 +373,10 @@ impl Store {
         serde_json::from_str(&text).map_err(|e| damaged(e.to_string()))
     }
 
-    /// Writes `config` beside the one in force and makes it durable.
+    /// Writes `config` durably to a temporary file.
     ///
     /// # Errors
-    /// When the directory is full or read-only, or was [given up](Self::give_up); nothing has changed then.
+    /// If the directory is full or read-only, or was [released](Self::give_up). Nothing has changed then.
     pub fn prepare(&self, config: &Config) -> Result<Prepared, ControlError> {
         self.check_held()?;
         let text = serde_json::to_vec_pretty(config).map_err(|e| {
@@ -392,11 +391,10 @@ impl Store {
 }
 
 impl Prepared {
-    /// Puts it in force and returns it.
+    /// Makes the configuration effective and returns it.
     ///
     /// # Errors
-    /// When the directory stopped working in between; it is then unknown which of the two is in force after a
-    /// restart.
+    /// If the directory failed meanwhile. It is then unknown which configuration is effective after a restart.
     pub fn commit(self) -> Result<Config, ControlError> {
         let path = self.next.path().to_owned();
         self.next.place().map_err(|e| failed(&path, "record the change", &e))?;
@@ -405,13 +403,13 @@ impl Prepared {
     }
 }
 
-/// How often a lock that is held is tried before it counts as another daemon's.
+/// Number of attempts to take a lock before it counts as held by another daemon.
 const LOCK_TRIES: u32 = 20;
 
-/// Time between two tries.
+/// Time between two attempts.
 const LOCK_RETRY: std::time::Duration = std::time::Duration::from_millis(100);
 
-/// Takes the lock, with patience for a daemon that was killed just now and is being cleared away.
+/// Takes the lock. The attempts give the kernel time to end a daemon that was just killed.
 fn flock_patiently(file: &File) -> Result<(), Errno> {
     for _ in 1..LOCK_TRIES {
         match flock(file, FlockOperation::NonBlockingLockExclusive) {
@@ -422,11 +420,11 @@ fn flock_patiently(file: &File) -> Result<(), Errno> {
     flock(file, FlockOperation::NonBlockingLockExclusive)
 }
 
-/// Takes the lock of the directory: of its file `lock`, and of the directory itself, which is what is left where no
-/// file can be made.
+/// Takes the locks of the directory: the lock of its file `lock`, and the lock of the directory itself, which suffices
+/// if no file can be created.
 fn lock(dir: &Path) -> Result<Vec<File>, ControlError> {
     let path = dir.join("lock");
-    // Not every file system locks directories; the file's lock decides then.
+    // Some file systems cannot lock directories. Then the lock of the file decides.
     let folder = File::open(dir).map_err(|e| failed(dir, "open it", &e))?;
     let mut locks = Vec::new();
     match flock_patiently(&folder) {
@@ -456,7 +454,7 @@ fn lock(dir: &Path) -> Result<Vec<File>, ControlError> {
             .and_then(|()| writeln!(file, "{}", std::process::id()))
             .and_then(|()| file.sync_all());
         if let Err(error) = written {
-            // It only names us to the next one, who is refused all the same.
+            // The file only names this daemon for a later daemon, which is refused in any case.
             tracing::debug!(path = %path.display(), %error, "the lock does not name its owner");
         }
     }
@@ -464,7 +462,7 @@ fn lock(dir: &Path) -> Result<Vec<File>, ControlError> {
     Ok(locks)
 }
 
-/// Another process has the lock; the file says which, if it could be written.
+/// Returns the error that another process has the lock. The file contains its process ID, if it could be written.
 fn in_use(dir: &Path) -> ControlError {
     let pid = fs::read_to_string(dir.join("lock")).unwrap_or_default();
     let who = match pid.trim() {
@@ -479,7 +477,7 @@ fn in_use(dir: &Path) -> ControlError {
     ControlError::new(ControlErrorKind::State, say(what).run(elsewhere()))
 }
 
-/// The start of the daemon with another state directory.
+/// Returns the command that starts the daemon with another state directory.
 fn elsewhere() -> StartDaemon {
     StartDaemon { state_dir: "DIR".to_owned(), ..StartDaemon::default() }
 }

@@ -1,29 +1,31 @@
-//! Arrays as they are recorded.
+//! Records of arrays.
 
 use serde::{Deserialize, Serialize};
 
 use super::{ExportRecord, HostRecord, Settings};
 
-/// An array and where its drives were last seen. The labels on the drives decide; this says where to look.
+/// The record of an array, with the last known paths of its drives. The labels on the drives decide; the paths are
+/// only hints for the search.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ArrayRecord {
-    /// Its identity.
+    /// Identity of the array.
     pub uuid: String,
-    /// Its name.
+    /// Name of the array.
     pub name: String,
-    /// Paths of its drives.
+    /// Paths of the drives.
     pub drives: Vec<String>,
-    /// How it behaves.
+    /// Settings of the array.
     #[serde(default)]
     pub settings: Settings,
-    /// When it was scrubbed.
+    /// History and schedule of scrubs.
     #[serde(default)]
     pub scrub: ScrubRecord,
-    /// Exports that its members recorded when it was imported, and that are not offered here.
+    /// Exports that the members recorded at the import, and that are not created here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kept_exports: Vec<ExportRecord>,
-    /// Hosts of these exports that need a secret or a key, without it. They are locked when such an export is offered.
+    /// Hosts of these exports that need a secret or a key, without their secrets. They are locked when such an export
+    /// is created.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kept_hosts: Vec<HostRecord>,
     /// Members that are being copied to other drives.
@@ -38,67 +40,68 @@ pub struct ArrayRecord {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SilentRecord {
-    /// The member's place.
+    /// Slot of the member.
     pub slot: u8,
     /// Identity of the member.
     pub member: String,
-    /// Where its drive was last seen.
+    /// The last known path of its drive.
     pub path: String,
 }
 
-/// A member that is being copied to another drive, whose place that takes then.
+/// A member that is being copied to its replacement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CopyRecord {
-    /// The member's place.
+    /// Slot of the member.
     pub slot: u8,
-    /// Identity of the member that is copied.
+    /// Identity of the member.
     pub member: String,
-    /// Where the other drive was last seen.
+    /// The last known path of the replacement.
     pub path: String,
-    /// What identifies its medium.
+    /// Identity of the medium of the replacement.
     pub identity: String,
 }
 
-/// When an array was scrubbed, and what is being done.
+/// The scrubs of an array.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ScrubRecord {
-    /// The schedule counts from here, in microseconds since 1970; 0 before the first look.
+    /// Start of the present interval of the schedule, in microseconds since 1970; 0 before the first check.
     pub since_us: u64,
-    /// When the last whole scrub ended, in microseconds since 1970; 0 when there was none.
+    /// End of the last complete scrub, in microseconds since 1970; 0 without one.
     pub ended_us: u64,
-    /// The scrub that is under way.
+    /// The scrub in progress.
     pub under_way: Option<UnderWay>,
-    /// Bytes that the last whole scrub found wrong and left so. They count until the next whole one has ended.
+    /// Bytes that the last complete scrub found wrong and did not repair. They count until the end of the next complete
+    /// scrub.
     pub left_bytes: u64,
 }
 
-/// A scrub that has not ended.
+/// An unfinished scrub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UnderWay {
-    /// What it does.
+    /// The mode of the scrub.
     pub mode: ScrubAim,
-    /// The operator paused it.
+    /// True if the operator paused the scrub.
     #[serde(default)]
     pub paused: bool,
-    /// The schedule began it.
+    /// True if the schedule started the scrub.
     #[serde(default)]
     pub scheduled: bool,
-    /// When it was begun, in microseconds since 1970: which scrub a recorded position is of.
+    /// Start of the scrub, in microseconds since 1970, which identifies the scrub of a recorded position.
     #[serde(default)]
     pub begun_us: u64,
 }
 
-/// What a scrub does about what it finds, as it is recorded.
+/// The recorded mode of a scrub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ScrubAim {
-    /// It reports.
+    /// The scrub only reports.
     Check,
-    /// It rewrites what is known to be wrong.
+    /// The scrub rewrites strips that are known to be wrong.
     Repair,
-    /// It also makes parity and copies agree with the data as read.
+    /// The scrub also makes parity and copies match the data as read.
     TrustData,
 }

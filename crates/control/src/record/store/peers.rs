@@ -1,31 +1,31 @@
-//! What is recorded of remote drives and of hosts, with their secrets.
+//! Records of remote drives and hosts, with their secrets.
 
 use serde::{Deserialize, Serialize};
 use strake_api::v1::ConnectDriveRequest;
 
-/// Secrets that belong to a record and are not in it: nothing may connect as if they had never been.
+/// Secrets that a record requires but does not contain. Without them, no connection is allowed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Covered {
-    /// What the host proves itself with.
+    /// The secret of the host.
     #[serde(default)]
     pub secret: bool,
-    /// What the target proves itself with.
+    /// The secret of the controller.
     #[serde(default)]
     pub controller_secret: bool,
-    /// What TLS is used with.
+    /// The TLS key.
     #[serde(default)]
     pub tls_key: bool,
 }
 
 impl Covered {
-    /// True when there is none.
+    /// True if no secret is missing.
     #[must_use]
     pub fn is_nothing(&self) -> bool {
         *self == Self::default()
     }
 
-    /// These and those of the three that are not empty.
+    /// Adds the kinds of the given nonempty secrets.
     fn and(self, secret: &str, controller_secret: &str, tls_key: &str) -> Self {
         Self {
             secret: self.secret || !secret.is_empty(),
@@ -34,14 +34,14 @@ impl Covered {
         }
     }
 
-    /// Takes out what is given again.
+    /// Removes the kinds that are given again.
     pub(crate) fn uncover(&mut self, secret: &str, controller_secret: &str, tls_key: &str) {
         self.secret &= secret.is_empty();
         self.controller_secret &= controller_secret.is_empty();
         self.tls_key &= tls_key.is_empty();
     }
 
-    /// The request that gives all of it again for the drive at `address`.
+    /// Returns the request that provides all missing secrets for the drive at `address`.
     pub(crate) fn connect_again(self, address: &str) -> ConnectDriveRequest {
         let file = |is: bool| if is { "FILE".to_owned() } else { String::new() };
         ConnectDriveRequest {
@@ -54,32 +54,32 @@ impl Covered {
     }
 }
 
-/// A drive of another machine.
+/// A remote drive.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RemoteRecord {
-    /// Where it is, which is its name.
+    /// The address, which is the name of the drive.
     pub address: String,
-    /// Where else it is reached.
+    /// Addresses of further paths.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<String>,
-    /// The name under which its target knows us.
+    /// NQN of this host at the controller.
     pub host_nqn: String,
-    /// The identifier that goes with it, a UUID.
+    /// The host identifier, a UUID.
     pub host_id: String,
-    /// Seconds for which I/O is held while the connection is lost; 0 for what is usual.
+    /// Seconds for which I/O waits while the connection is lost; 0 for the default.
     #[serde(default)]
     pub hold_s: u32,
-    /// What we prove ourselves with, in the interchange format; empty when the target does not ask for it.
+    /// The secret of this host, in the interchange format; empty without host authentication.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub secret: String,
-    /// What the target proves itself with; empty when it need not.
+    /// The secret of the controller; empty without mutual authentication.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub controller_secret: String,
-    /// What TLS is used with, in the interchange format; empty without.
+    /// The TLS key, in the interchange format; empty without TLS.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub tls_key: String,
-    /// What it needs besides before it is connected.
+    /// Secrets that are missing for a connection.
     #[serde(default, skip_serializing_if = "Covered::is_nothing")]
     pub covered: Covered,
 }
@@ -91,7 +91,7 @@ impl std::fmt::Debug for RemoteRecord {
 }
 
 impl RemoteRecord {
-    /// The same without its secrets, and with what it needs in place of them.
+    /// Returns the record without its secrets, with the kinds of missing secrets instead.
     #[must_use]
     pub fn masked(&self) -> Self {
         let (secret, controller_secret, tls_key) = Default::default();
@@ -100,18 +100,18 @@ impl RemoteRecord {
     }
 }
 
-/// A host that has to prove who it is when it connects over NVMe/TCP.
+/// A host that must authenticate over NVMe/TCP.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostRecord {
-    /// Its name.
+    /// NQN of the host.
     pub nqn: String,
-    /// What it proves itself with, in the interchange format; empty when it need not.
+    /// The secret of the host, in the interchange format; empty without host authentication.
     pub secret: String,
-    /// What the target proves itself with to it; empty when it does not.
+    /// The secret of the controller; empty without mutual authentication.
     #[serde(default)]
     pub controller_secret: String,
-    /// What it uses TLS with, in the interchange format; empty when it need not.
+    /// The TLS key, in the interchange format; empty without TLS.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub tls_key: String,
     /// What it has to use besides, which is not known, so that it cannot connect.
@@ -126,8 +126,8 @@ impl std::fmt::Debug for HostRecord {
 }
 
 impl HostRecord {
-    /// Whether it has to prove who it is. One of which nothing at all is known was written before it was recorded what
-    /// is covered, and must not be believed by its name.
+    /// True if the host must authenticate. A record without any known secrets was written before missing secrets were
+    /// recorded, so its host must not be accepted by its name.
     #[must_use]
     pub fn needs_proof(&self) -> bool {
         let nothing = self.secret.is_empty() && !self.needs_tls();
@@ -140,20 +140,20 @@ impl HostRecord {
         !self.tls_key.is_empty() || self.covered.tls_key
     }
 
-    /// Whether something is not known that the host would have to connect with.
+    /// True if a required secret or key of the host is missing.
     #[must_use]
     pub fn is_locked(&self) -> bool {
         self.lacks_secrets() || self.needs_tls() && self.tls_key.is_empty()
     }
 
-    /// Whether it had a secret, or the target one for it, that is not known.
+    /// True if a secret of the host or the controller is missing.
     #[must_use]
     pub fn lacks_secrets(&self) -> bool {
         let lacks_its = self.needs_proof() && self.secret.is_empty();
         lacks_its || self.covered.controller_secret && self.controller_secret.is_empty()
     }
 
-    /// The same without its secrets, and with what it needs in place of them.
+    /// Returns the record without its secrets, with the kinds of missing secrets instead.
     #[must_use]
     pub fn masked(&self) -> Self {
         let covered = self.covered.and(&self.secret, &self.controller_secret, &self.tls_key);

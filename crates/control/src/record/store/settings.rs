@@ -1,11 +1,11 @@
-//! How an array behaves, as it is recorded.
+//! Recorded settings of an array.
 
 use serde::{Deserialize, Serialize};
 use strake_api::v1::ArraySettings;
 use strake_engine::Maintenance;
 
-/// Seconds between scrubs of arrays for which the operator set nothing else: 30 days. A block that went bad silently is
-/// then found while, most likely, nothing else of its stripe is lost.
+/// Default number of seconds between scrubs: 30 days. A silently corrupted block is then usually found before another
+/// strip of its stripe is lost.
 const SCRUB_EVERY_S: u64 = 30 * 24 * 3600;
 
 /// The kinds of jobs that the operator paused. Empty in the records of releases that did not record it: the pause may
@@ -36,7 +36,7 @@ impl PausedJobs {
         }
     }
 
-    /// Whether one of these jobs is among `listed`.
+    /// True if one of these jobs is in `listed`.
     pub(crate) fn are_in(self, listed: Self) -> bool {
         let known = if self == Self::default() {
             Self { rebuild: true, replace: true, resync: true }
@@ -50,7 +50,7 @@ impl PausedJobs {
     }
 }
 
-/// How an array behaves; what each means is said in the interface's `ArraySettings`.
+/// Settings of an array. `ArraySettings` of the interface documents each setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
@@ -61,18 +61,18 @@ pub struct Settings {
     pub job_priority: Option<u8>,
     /// A spare is used by itself.
     pub auto_replace: bool,
-    /// A member that comes back is taken by itself.
+    /// True if a returning member is re-added automatically.
     pub auto_readd: bool,
-    /// Errors after which a member that serves is replaced; 0 for never.
+    /// Errors after which a serving member is replaced; 0 for never.
     pub replace_after_errors: u32,
-    /// Its jobs are paused, on the order of the operator.
+    /// True if the operator paused the jobs of the array.
     pub paused: bool,
     /// The jobs that the operator paused. The pause ends with them.
     #[serde(skip_serializing_if = "PausedJobs::is_unknown")]
     pub paused_jobs: PausedJobs,
     /// Seconds from one scrub to the next; 0 for never.
     pub scrub_every_s: u64,
-    /// A scrub that begins by itself repairs.
+    /// True if scheduled scrubs repair.
     pub scrub_repair: bool,
 }
 
@@ -93,7 +93,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// As the engine takes it.
+    /// Returns the settings for the engine.
     pub(crate) fn maintenance(self) -> Maintenance {
         Maintenance { priority: self.priority(), paused: self.paused }
     }
@@ -103,19 +103,19 @@ impl Settings {
         self.job_priority.unwrap_or(self.rebuild_priority)
     }
 
-    /// The same with a job of `kind` paused, and with it all jobs of the array.
+    /// Returns the settings with a paused job of `kind`, which pauses all jobs of the array.
     pub(crate) fn with_pause_of(mut self, kind: &str) -> Self {
         self.paused = true;
         self.paused_jobs.set(kind);
         self
     }
 
-    /// The same without any pause.
+    /// Returns the settings without a pause.
     pub(crate) fn without_pause(self) -> Self {
         Self { paused: false, paused_jobs: PausedJobs::default(), ..self }
     }
 
-    /// As a message.
+    /// Returns the settings as a message.
     pub(crate) fn message(self) -> ArraySettings {
         ArraySettings {
             rebuild_priority: u32::from(self.rebuild_priority),

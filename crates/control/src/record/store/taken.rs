@@ -1,4 +1,4 @@
-//! Drives that are taken from the kernel, as they are recorded.
+//! Records of drives that are taken from the kernel.
 
 use std::collections::BTreeMap;
 
@@ -8,90 +8,91 @@ use strake_dev_nvme::host::SCHEME;
 
 use super::Config;
 
-/// Where a recorded drive is on its way to. It is recorded before the first step.
+/// The intended state of a recorded drive, recorded before the first step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Aim {
-    /// To be bound to vfio-pci. It was not yet: what fails is undone, and the drive is forgotten.
+    /// The drive will be bound to vfio-pci for the first time. After a failure, the steps are undone and the record is
+    /// removed.
     Take,
-    /// Taken, and bound to vfio-pci again at every start.
+    /// The drive is taken, and is bound to vfio-pci again at every start.
     #[default]
     Taken,
-    /// Taken, and being bound to vfio-pci again.
+    /// The drive is taken, and is being bound to vfio-pci again.
     Again,
-    /// To be given back to the kernel, and forgotten then.
+    /// The drive will be returned to the kernel, and its record removed.
     Release,
 }
 
-/// A drive that is taken from the kernel, or on its way there or back.
+/// A drive that is taken from the kernel, or is being taken or released.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TakenRecord {
-    /// Serial number of the controller, which identifies it among the recorded ones.
+    /// Serial number of the controller, which identifies the record.
     pub(crate) serial: String,
-    /// Its model, as far as it is known.
+    /// Model, if known.
     #[serde(default)]
     pub(crate) model: String,
-    /// The worldwide name of its first namespace, as far as it is known.
+    /// Worldwide name of the first namespace, if known.
     #[serde(default)]
     pub(crate) wwid: String,
-    /// Its PCI address when it was last seen.
+    /// Last known PCI address.
     pub(crate) address: String,
-    /// Where it is on its way to.
+    /// The intended state.
     pub(crate) aim: Aim,
-    /// The boot of the host in which it was recorded that it is on its way.
+    /// The boot of the host in which the intent was recorded.
     #[serde(default)]
     pub(crate) boot: String,
 }
 
 impl TakenRecord {
-    /// The drive `identity` at `address` is on its way, since the boot `boot`.
+    /// Creates the record of the drive `identity` at `address`, with an intent of the boot `boot`.
     pub(crate) fn new(identity: Identity, address: String, aim: Aim, boot: String) -> Self {
         let Identity { serial, model, wwid } = identity;
         Self { serial, model, wwid, address, aim, boot }
     }
 
-    /// What identifies the drive.
+    /// Returns the identity of the drive.
     pub(crate) fn identity(&self) -> Identity {
         let (serial, model) = (self.serial.clone(), self.model.clone());
         Identity { serial, model, wwid: self.wwid.clone() }
     }
 
-    /// Whether it is taken, at whatever driver it is now.
+    /// True if the drive is taken, regardless of its present driver.
     pub(crate) fn is_taken(&self) -> bool {
         matches!(self.aim, Aim::Taken | Aim::Again)
     }
 }
 
 impl Config {
-    /// The record of the controller with this serial number.
+    /// Returns the record of the controller with this serial number.
     pub(crate) fn taken_of(&self, serial: &str) -> Option<&TakenRecord> {
         self.taken.iter().find(|record| record.serial == serial)
     }
 
-    /// The record of the controller that was last recorded at this address.
+    /// Returns the record of the controller that was last recorded at this address.
     pub(crate) fn taken_at(&self, address: &str) -> Option<&TakenRecord> {
         self.taken.iter().rev().find(|record| record.address == address)
     }
 
-    /// Paths of the drives that are taken.
+    /// Returns the paths of taken drives.
     pub(crate) fn taken_paths(&self) -> Vec<String> {
         let taken = self.taken.iter().filter(|record| record.is_taken());
         taken.map(|record| format!("{SCHEME}{}", record.address)).collect()
     }
 
-    /// Records a controller, in place of what was recorded of it.
+    /// Records a controller, and replaces its earlier record.
     pub(crate) fn put_taken(&mut self, record: TakenRecord) {
         self.taken.retain(|known| known.serial != record.serial);
         self.taken.push(record);
     }
 
-    /// Forgets the controller with this serial number.
+    /// Removes the record of the controller with this serial number.
     pub(crate) fn drop_taken(&mut self, serial: &str) {
         self.taken.retain(|known| known.serial != serial);
     }
 
-    /// Whether an array or a spare is recorded with the drive at `path`.
+    /// True if an array or a spare is recorded with the drive at `path`.
     pub(crate) fn names_path(&self, path: &str) -> bool {
         let of_arrays = self.arrays.iter().any(|array| {
             array.drives.iter().any(|drive| drive == path)
@@ -101,9 +102,9 @@ impl Config {
         of_arrays || self.spares.iter().any(|spare| spare.path == path)
     }
 
-    /// Controllers are at other addresses than before, all at once: `moved` are their new records. A controller that
-    /// was not found, and was last at one of the new addresses, is recorded at an address that they left: two
-    /// controllers with one address would get one path in the record of an array.
+    /// Records controllers that have moved to other addresses at the same time: `moved` contains their new records. A
+    /// controller that was not found, and whose last address is one of the new addresses, is recorded at an address
+    /// that became free. Otherwise two controllers with one address would have one path in the record of an array.
     pub(crate) fn move_taken(&mut self, mut moved: Vec<TakenRecord>) {
         let before = self.taken.clone();
         let is_at = |records: &[TakenRecord], address: &str| {
@@ -124,7 +125,7 @@ impl Config {
         let mut paths = BTreeMap::new();
         for new in moved {
             let old = before.iter().find(|known| known.serial == new.serial);
-            // A path at which two are recorded is that of the one that stays there.
+            // If two controllers are recorded at a path, the path belongs to the one that stays there.
             let is_alone = |old: &&TakenRecord| {
                 let mut others = before.iter().filter(|other| other.serial != new.serial);
                 !others.any(|other| other.address == old.address)
@@ -138,7 +139,7 @@ impl Config {
         self.move_paths(&paths);
     }
 
-    /// `moved` has the new path of each old one.
+    /// Updates paths. `moved` contains the new path of each old path.
     fn move_paths(&mut self, moved: &BTreeMap<String, String>) {
         let follow = |path: &mut String| {
             if let Some(new) = moved.get(path) {

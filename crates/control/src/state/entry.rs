@@ -1,5 +1,5 @@
-//! One record of each array, and one of each of its slots: what is known of them besides the recorded configuration and
-//! the status of a running array.
+//! Records of each array and of each of its slots, in addition to the recorded configuration and the status of a
+//! running array.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -12,20 +12,20 @@ use crate::state::prospect::{Prospect, Sight};
 use crate::state::start::Starting;
 use crate::state::written::{Kept, Written};
 
-/// What is known of a slot of an array, and of the drive that belongs there.
+/// The state of a slot of an array, and of its drive.
 #[derive(Default)]
 pub(crate) struct SlotNotes {
-    /// Why the drive found for it is not used.
+    /// The reason why the drive found for the slot is not used.
     pub(crate) objection: Option<String>,
-    /// Where the drive of a member in use is missing, and why it is used all the same: the data depends on it.
+    /// The path at which the drive of a member in use is missing. The drive stays in use because the data depend on it.
     pub(crate) unreachable: Option<String>,
-    /// Why the copy of the member is not begun again.
+    /// The reason why the copy of the member does not restart.
     pub(crate) copy_trouble: Option<String>,
     /// The identity of the member's drive, at whose path another one was found.
     pub(crate) swapped: Option<String>,
-    /// Where the drive is that went on without the running array: what was written there is nowhere else.
+    /// The path of the drive that continued without the running array. Its later writes exist nowhere else.
     pub(crate) other_half: Option<String>,
-    /// What was found out about the drive of a member that is out.
+    /// The findings about the drive of a member that is out.
     pub(crate) prospect: Option<Prospect>,
 }
 
@@ -42,35 +42,35 @@ impl SlotNotes {
         }
     }
 
-    /// The array has taken a drive in the slot: earlier objections no longer count.
+    /// Clears earlier objections, because the array has a new drive in the slot.
     pub(crate) fn taken(&mut self) {
         let (unreachable, copy_trouble) = (self.unreachable.take(), self.copy_trouble.take());
         *self = Self { unreachable, copy_trouble, ..Self::new() };
     }
 }
 
-/// What is known of an array.
+/// The state of an array.
 #[derive(Default)]
 pub(crate) struct ArrayEntry {
-    /// Why it does not run, and what it is like.
+    /// The reason why the array does not run, and its last known state.
     pub(crate) offline: Option<Offline>,
-    /// Its last loss, if it was lost while it ran.
+    /// The last failure of the array, if it failed while it ran.
     pub(crate) loss: Option<Loss>,
-    /// While it is being started by itself: how far that is.
+    /// The progress of an automatic start.
     pub(crate) starting: Option<Starting>,
-    /// When it was last tried, if it is later than the assemble timeout.
+    /// Time of the last attempt after the assemble timeout.
     pub(crate) last_try: Option<Instant>,
-    /// While it runs: what was last reported about it.
+    /// The last reported state of a running array.
     pub(crate) seen: Option<Seen>,
-    /// While it runs: what was last recorded on its members.
+    /// The last record on the members of a running array.
     pub(crate) written: Option<Written>,
-    /// While it runs: a record on its members that is not to be overwritten yet.
+    /// A record on the members of a running array that must not be overwritten yet.
     pub(crate) kept: Option<Kept>,
-    /// While it runs: block devices that appeared, and were not looked at yet.
+    /// Block devices that appeared while the array runs and were not checked yet.
     pub(crate) appeared: BTreeSet<String>,
-    /// What was last looked at by path: `None` when there was nothing.
+    /// The last checked objects by path: `None` if there was no object.
     looked: BTreeMap<String, Option<PathKey>>,
-    /// What was looked at for prospects, by path.
+    /// The last checked states for prospects, by path.
     sights: BTreeMap<String, Sight>,
     slots: Vec<SlotNotes>,
 }
@@ -93,13 +93,13 @@ impl ArrayEntry {
         }
     }
 
-    /// What is known of a slot.
+    /// Returns the state of a slot.
     pub(crate) fn slot(&self, slot: usize) -> &SlotNotes {
         static NOTHING: SlotNotes = SlotNotes::new();
         self.slots.get(slot).unwrap_or(&NOTHING)
     }
 
-    /// The same, to be changed.
+    /// Returns the state of a slot for changes.
     pub(crate) fn slot_mut(&mut self, slot: usize) -> &mut SlotNotes {
         if self.slots.len() <= slot {
             self.slots.resize_with(slot + 1, SlotNotes::new);
@@ -107,7 +107,7 @@ impl ArrayEntry {
         &mut self.slots[slot]
     }
 
-    /// Takes note of where members in use have no path, by slot. Returns those of which that is new.
+    /// Records the missing paths of members in use, by slot. Returns the new ones.
     pub(crate) fn put_unreachable(
         &mut self,
         now: BTreeMap<usize, String>,
@@ -121,47 +121,47 @@ impl ArrayEntry {
         new
     }
 
-    /// Whether what is at a path is worth a look: it has just come, or it was not looked at and is `wanted`. That
-    /// nothing is there is remembered.
+    /// True if the object at a path must be checked: it has just appeared, or it was not checked and is `wanted`. An
+    /// empty path is recorded.
     pub(crate) fn is_news(&mut self, path: &str, key: Option<PathKey>, wanted: bool) -> bool {
         let Some(key) = key else {
             self.looked.insert(path.to_owned(), None);
             return false;
         };
         match self.looked.get(path) {
-            // It was not there before.
+            // The object was not there before.
             Some(None) => true,
             Some(Some(before)) => *before != key,
             None => wanted,
         }
     }
 
-    /// Remembers what was looked at.
+    /// Records a checked object.
     pub(crate) fn looked_at(&mut self, path: &str, key: Option<PathKey>) {
         self.looked.insert(path.to_owned(), key);
     }
 
-    /// Whether the same was seen at a path before.
+    /// True if the same state was seen at a path before.
     pub(crate) fn is_known_sight(&self, path: &str, sight: Sight) -> bool {
         self.sights.get(path) == Some(&sight)
     }
 
-    /// Remembers what was seen at a path.
+    /// Records the state at a path.
     pub(crate) fn put_sight(&mut self, path: &str, sight: Sight) {
         self.sights.insert(path.to_owned(), sight);
     }
 
-    /// Forgets what was seen at paths that are no longer looked at.
+    /// Removes the states at paths that are no longer checked.
     pub(crate) fn keep_sights(&mut self, is_looked_at: impl Fn(&str) -> bool) {
         self.sights.retain(|path, _| is_looked_at(path));
     }
 
-    /// Paths at which the drives of members that are out were found.
+    /// Returns the paths at which drives of members that are out were found.
     pub(crate) fn prospect_paths(&self) -> impl Iterator<Item = &String> {
         self.slots.iter().filter_map(|notes| Some(&notes.prospect.as_ref()?.path))
     }
 
-    /// Forgets the drive that was seen at a path.
+    /// Removes the drive that was seen at a path.
     pub(crate) fn forget_prospect(&mut self, path: &str) {
         self.sights.remove(path);
         for notes in &mut self.slots {
@@ -169,7 +169,7 @@ impl ArrayEntry {
         }
     }
 
-    /// Forgets what was seen of the array and its drives while it ran, as a restart would.
+    /// Clears the observations about the array and its drives while it ran, as a restart does.
     pub(crate) fn forget_run(&mut self) {
         (self.seen, self.written, self.kept) = (None, None, None);
         self.appeared.clear();
@@ -181,47 +181,47 @@ impl ArrayEntry {
     }
 }
 
-/// The records of all arrays, by their identity.
+/// The records of all arrays, by identity.
 #[derive(Default)]
 pub(crate) struct Entries {
     arrays: BTreeMap<String, ArrayEntry>,
 }
 
 impl Entries {
-    /// What is known of an array.
+    /// Returns the state of an array.
     pub(crate) fn get(&self, uuid: &str) -> &ArrayEntry {
         static NOTHING: ArrayEntry = ArrayEntry::new();
         self.arrays.get(uuid).unwrap_or(&NOTHING)
     }
 
-    /// The record of an array that is recorded, made if there is none yet.
+    /// Returns the record of a recorded array, and creates it if it is missing.
     pub(crate) fn of(&mut self, uuid: &str) -> &mut ArrayEntry {
         self.arrays.entry(uuid.to_owned()).or_default()
     }
 
-    /// The same for work that is not reserved: of an array that went meanwhile there is no record.
+    /// Returns the record for work without a reservation; `None` if the array was removed meanwhile.
     pub(crate) fn get_mut(&mut self, uuid: &str) -> Option<&mut ArrayEntry> {
         self.arrays.get_mut(uuid)
     }
 
-    /// All records.
+    /// Returns all records.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (&String, &mut ArrayEntry)> {
         self.arrays.iter_mut()
     }
 
-    /// Identities of the arrays that are being started, and how far that is.
+    /// Returns the identities of the arrays that are being started, and their progress.
     pub(crate) fn starting(&self) -> impl Iterator<Item = (&String, &Starting)> {
         self.arrays.iter().filter_map(|(uuid, entry)| Some((uuid, entry.starting.as_ref()?)))
     }
 
-    /// A start of the array no longer changes labels.
+    /// Records that a start of the array no longer changes labels.
     pub(crate) fn end_assembling(&mut self, uuid: &str) {
         if let Some(starting) = self.get_mut(uuid).and_then(|entry| entry.starting.as_mut()) {
             starting.assembling = false;
         }
     }
 
-    /// Forgets an array that is gone.
+    /// Removes the record of a removed array.
     pub(crate) fn remove(&mut self, uuid: &str) {
         self.arrays.remove(uuid);
     }

@@ -1,10 +1,10 @@
-//! How far the growth of an array has come.
+//! Progress of the growth of an array.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use strake_engine::Progress;
 
-/// How far making room on the members of an array is.
+/// Progress of zeroing the new area on the members of an array.
 #[derive(Debug, Default)]
 pub(crate) struct Growth {
     /// Bytes of all members together.
@@ -13,9 +13,9 @@ pub(crate) struct Growth {
     cancelled: AtomicBool,
 }
 
-// Relaxed, here and below: the figures are for show, and a step more or less before the end does no harm.
+// All accesses are relaxed: the progress is only shown, and one additional step before a cancellation is harmless.
 impl Growth {
-    /// Nothing of `total` bytes yet.
+    /// Creates the progress of `total` bytes.
     pub(crate) fn of(total: u64) -> Self {
         Self { total, ..Self::default() }
     }

@@ -3,16 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-/// What is known of drives that are to be taken later.
+/// The state of drives to take later.
 #[derive(Debug, Default)]
 pub(crate) struct LateTakes {
-    /// When they were last tried.
+    /// Time of the last attempt.
     pub(crate) last: Option<Instant>,
-    /// Drives that did not come up.
+    /// Drives that did not become ready.
     pub(crate) failed: BTreeSet<String>,
-    /// The reason of each drive that was last reported.
+    /// The last reported reason of each drive.
     pub(crate) reported: BTreeMap<String, String>,
-    /// Block devices that appeared, and belong to drives that are taken soon: arrays do not use them before.
+    /// Block devices that appeared and belong to drives that will be taken soon. Arrays do not use them before.
     pub(crate) held_back: BTreeMap<String, Held>,
 }
 
@@ -23,6 +23,6 @@ pub(crate) struct Held {
     pub(crate) serial: String,
     /// Rounds of upkeep since it appeared.
     pub(crate) rounds: u32,
-    /// Why the drive could not be taken so far. It is reported when arrays may use the block device.
+    /// The reason why the drive could not be taken. It is reported when arrays may use the block device.
     pub(crate) why: Option<String>,
 }

@@ -1,8 +1,8 @@
-//! The lights of slots: what each is to show, and what it shows.
+//! The LEDs of slots: intended and present patterns.
 //!
-//! A light belongs to a slot, and facts belong to drives. [`Known::decide`] combines them: values in, values out. A
-//! drive that failed keeps its light after a spare has replaced it in the array, because the operator finds the drive
-//! by this light.
+//! An LED belongs to a slot, and facts belong to drives. The pure function [`Known::decide`] combines them. A failed
+//! drive keeps its LED pattern after a spare has replaced it in the array, because the operator finds the drive by this
+//! LED.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -13,48 +13,47 @@ use strake_dev_uring::{Light, Pattern, Slot};
 
 use crate::policy::lights::{Fact, Facts, pattern_of};
 
-/// Where a drive is.
+/// The location of a drive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Spot {
     /// Name of the slot.
     pub(crate) slot: String,
-    /// Its light.
+    /// LED of the slot.
     pub(crate) light: Light,
-    /// What identifies the drive in it, whatever driver it has.
+    /// Identity of the drive in the slot, independent of its driver.
     pub(crate) drive: String,
 }
 
-/// The drives that are in slots with lights, by path.
+/// The drives in slots with LEDs, by path.
 pub(crate) type Survey = BTreeMap<String, Spot>;
 
-/// What is remembered from one look to the next.
+/// The state that is kept between two checks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Known {
-    /// Lights that the operator asked for, by name.
+    /// LEDs that the operator requested, by name.
     located: BTreeMap<String, Light>,
-    /// Where each drive was while it was in use, by path.
+    /// Location of each drive while it was in use, by path.
     places: Survey,
-    /// Drives that failed or were sick: until they are no longer there, or serve again.
+    /// Drives that failed or should be replaced, until they are removed or serve again.
     kept: BTreeMap<Place, (Spot, Pattern)>,
 }
 
-/// The name of a light, and the identity of a drive that has it. Two drives may share one: functions of a device, or
-/// drives on a carrier.
+/// The name of an LED, and the identity of its drive. Two drives may share an LED: functions of a device, or drives on
+/// a carrier.
 type Place = (String, String);
 
-/// What each light is to show, by its name.
+/// The intended pattern of each LED, by name.
 pub(crate) type Wanted = BTreeMap<String, (Light, Pattern)>;
 
 impl Known {
-    /// What lights are to show when `facts` are known of drives that are where `survey` says, and what is to be
-    /// remembered.
+    /// Returns the intended patterns for `facts` about drives with the locations in `survey`, and the state to keep.
     pub(crate) fn decide(&self, facts: &Facts, survey: &Survey) -> (Wanted, Self) {
         let mut next = Self { located: self.located.clone(), ..Self::default() };
         let mut drives: BTreeMap<String, BTreeSet<&String>> = BTreeMap::new();
         for spot in survey.values() {
             drives.entry(spot.light.name()).or_default().insert(&spot.drive);
         }
-        // Whether there are other drives in the slot by now.
+        // True if other drives are in the slot now.
         let is_replaced = |spot: &Spot| {
             drives.get(&spot.light.name()).is_some_and(|all| !all.contains(&spot.drive))
         };
@@ -93,15 +92,15 @@ impl Known {
     }
 }
 
-/// How to look: at what differs from what was shown last, or at what each light shows now.
+/// The depth of a check: only differences from the last switched patterns, or the present pattern of each LED.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Depth {
     Changed,
     All,
 }
 
-/// What is to be switched: what differs between `shown` and `wanted`, and `cleared` in any case. A light that nothing
-/// asks for any more goes dark.
+/// Returns the LEDs to switch: the differences between `shown` and `wanted`, and always `cleared`. An LED without an
+/// intended pattern is switched off.
 pub(crate) fn changes(
     shown: &Wanted,
     wanted: &Wanted,
@@ -122,26 +121,26 @@ pub(crate) fn changes(
     changes
 }
 
-/// The lights of this daemon.
+/// The LEDs of this daemon.
 #[derive(Default)]
 pub(crate) struct Lights {
     pub(crate) known: Known,
-    /// What each light shows, as far as it was switched.
+    /// The last switched pattern of each LED.
     shown: Wanted,
-    /// Lights that are to be switched although nothing differs: a command has asked for that, or it is not known what
-    /// they show because they could not be switched.
+    /// LEDs to switch without a difference, because a command requested it, or because their pattern is unknown after a
+    /// failure.
     cleared: BTreeMap<String, Light>,
-    /// Why lights could not be switched, by name.
+    /// Reasons why LEDs could not be switched, by name.
     trouble: BTreeMap<String, String>,
-    /// Counts what commands changed.
+    /// Counts changes by commands.
     commands: u64,
-    /// What was known at the last look, and when that was.
+    /// The facts and the time of the last check.
     last: Option<(Facts, u64, Instant)>,
-    /// Held while lights are switched: two that switch one light would leave it as neither wants it.
+    /// Held while LEDs are switched, because two concurrent switches of one LED could leave a wrong pattern.
     pub(crate) gate: Arc<Mutex<()>>,
 }
 
-/// What a look begins with.
+/// The initial state of a check.
 pub(crate) struct Look {
     pub(crate) known: Known,
     pub(crate) facts: Facts,
@@ -152,18 +151,18 @@ pub(crate) struct Look {
 }
 
 impl Look {
-    /// Whether the light called `name` shows `pattern` as far as is known, so that it is only to be compared.
+    /// True if the LED `name` probably shows `pattern`, so that it only needs a comparison.
     pub(crate) fn is_shown(&self, name: &str, pattern: Pattern) -> bool {
         let is_it = |(_, shown): &(Light, Pattern)| *shown == pattern;
         self.shown.get(name).is_some_and(is_it) && !self.cleared.contains_key(name)
     }
 }
 
-/// What became of a light: what it shows, or why that is not so.
+/// The result of an LED: its pattern, or the reason of a failure.
 pub(crate) type Switched = (String, Light, Result<Pattern, String>);
 
 impl Lights {
-    /// Whether there is something to look at: what is known has changed, or the last look was longer ago than `every`.
+    /// True if a check is due: the facts have changed, or the last check is older than `every`.
     pub(crate) fn is_due(&self, facts: &Facts, every: Duration) -> bool {
         let nothing = facts.is_empty() && self.shown.is_empty() && self.cleared.is_empty();
         match &self.last {
@@ -175,7 +174,7 @@ impl Lights {
         }
     }
 
-    /// Begins a look with `facts`. The first one, and one after `every`, is at what each light shows.
+    /// Starts a check with `facts`. The first check, and a check after `every`, reads the present pattern of each LED.
     pub(crate) fn begin(&mut self, facts: Facts, every: Duration) -> Look {
         let recent = self.last.as_ref().map(|(_, _, at)| *at).filter(|at| at.elapsed() < every);
         let depth = if recent.is_some() { Depth::Changed } else { Depth::All };
@@ -186,15 +185,15 @@ impl Lights {
         Look { known, facts, shown, cleared, depth, commands: self.commands }
     }
 
-    /// Ends `look`: `next` is to be remembered, and `switched` says what became of each light. Returns what failed and
-    /// was not reported yet.
+    /// Ends the check `look`. `next` is the state to keep, and `switched` contains the result of each LED. Returns
+    /// failures that were not reported yet.
     pub(crate) fn end(
         &mut self,
         look: &Look,
         next: Known,
         switched: Vec<Switched>,
     ) -> Vec<(String, String)> {
-        // What a command changed meanwhile is decided by the look that follows.
+        // The next check handles changes of commands meanwhile.
         if self.commands == look.commands {
             self.known = next;
         }
@@ -211,7 +210,7 @@ impl Lights {
                 }
                 Err(why) => {
                     self.shown.remove(&name);
-                    // It may show something, also if nothing asks for that any more.
+                    // The LED may show a pattern even if none is intended any longer.
                     self.cleared.insert(name.clone(), light);
                     if self.trouble.insert(name.clone(), why.clone()).is_none() {
                         new.push((name, why));
@@ -222,7 +221,7 @@ impl Lights {
         new
     }
 
-    /// The operator asks where the drive with this light is, or no longer does.
+    /// Records that the operator locates the drive with this LED, or no longer does.
     pub(crate) fn locate(&mut self, light: &Light, is_asked: bool) {
         self.commands += 1;
         if is_asked {
@@ -233,7 +232,8 @@ impl Lights {
         }
     }
 
-    /// Forgets what is known of the drive in the slot with this light, which goes dark unless something asks for it.
+    /// Clears the state of the drive in the slot with this LED. The LED is switched off unless a fact requires a
+    /// pattern.
     pub(crate) fn clear(&mut self, light: &Light) {
         let name = light.name();
         self.locate(light, false);
@@ -241,13 +241,13 @@ impl Lights {
         self.known.places.retain(|_, spot| spot.light.name() != name);
     }
 
-    /// What lights show.
+    /// Returns the patterns of the LEDs.
     pub(crate) fn shown(&self) -> Shown {
         Shown { shown: self.shown.clone(), trouble: self.trouble.clone() }
     }
 }
 
-/// What lights show, to be read without the manager.
+/// The patterns of the LEDs, readable without the manager.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shown {
     shown: Wanted,
@@ -255,14 +255,14 @@ pub(crate) struct Shown {
 }
 
 impl Shown {
-    /// What the light shows, as far as this daemon switched it, and why it does not show what it should.
+    /// Returns the last switched pattern of an LED, and the reason why it differs from the intended pattern.
     pub(crate) fn of(&self, light: &Light) -> (Pattern, &str) {
         let name = light.name();
         let pattern = self.shown.get(&name).map(|(_, pattern)| *pattern).unwrap_or_default();
         (pattern, self.trouble.get(&name).map_or("", String::as_str))
     }
 
-    /// Adds the slot of a drive and its light to what is said of the drive.
+    /// Adds the slot of a drive and its LED to the message about the drive.
     pub(crate) fn add_to(&self, message: &mut Drive, slot: Slot) {
         message.slot = slot.name;
         message.light = slot.light.map(|light| {

@@ -1,4 +1,4 @@
-//! What the recorded configuration says, and what it would say after a change.
+//! Queries of the recorded configuration, and changed copies of it.
 
 use strake_api::v1::{CreateExportRequest, RenameArrayRequest};
 use strake_dev_fabrics::Address;
@@ -17,31 +17,31 @@ use crate::remote::paths::same_namespace;
 use crate::state::running::Place;
 use crate::{ArrayRecord, ControlError, ExportRecord};
 
-/// Destroyed arrays whose drives and exports are remembered, the latest.
+/// Maximum number of destroyed arrays whose drives and exports are recorded. The latest ones are kept.
 const DESTROYED_MAX: usize = 16;
 
 impl Config {
-    /// How an array behaves.
+    /// Returns the settings of an array.
     pub(crate) fn settings(&self, uuid: &str) -> Settings {
         self.record_of(uuid).map(|a| a.settings).unwrap_or_default()
     }
 
-    /// The name of an array, or its identity if it is not recorded.
+    /// Returns the name of an array, or its identity if it is not recorded.
     pub(crate) fn array_name(&self, uuid: &str) -> String {
         self.record_of(uuid).map_or_else(|| uuid.to_owned(), |a| a.name.clone())
     }
 
-    /// The record of an array.
+    /// Returns the record of an array.
     pub(crate) fn record_of(&self, uuid: &str) -> Option<&ArrayRecord> {
         self.arrays.iter().find(|a| a.uuid == uuid)
     }
 
-    /// The array with this name or identity; all without one.
+    /// Returns the arrays with this name or identity; all arrays if `name` is empty.
     pub(crate) fn known_arrays(&self, name: &str) -> impl Iterator<Item = &ArrayRecord> {
         self.arrays.iter().filter(move |a| name.is_empty() || is_called(name, &a.name, &a.uuid))
     }
 
-    /// Refuses a further array when there are as many as one daemon serves.
+    /// Refuses a further array if the maximum number is reached.
     pub(crate) fn check_array_count(&self) -> Result<(), ControlError> {
         if self.arrays.len() < ARRAYS_MAX {
             return Ok(());
@@ -61,12 +61,12 @@ impl Config {
         Err(ControlError::exists(say(what).run(rename)))
     }
 
-    /// The names an array is offered under.
+    /// Returns the names of the exports of an array.
     pub(crate) fn export_names(&self, uuid: &str) -> Vec<String> {
         self.exports.iter().filter(|e| e.array == uuid).map(|e| e.name.clone()).collect()
     }
 
-    /// The recorded export of a name.
+    /// Returns the recorded export with this name.
     pub(crate) fn export_record(&self, name: &str) -> Result<&ExportRecord, ControlError> {
         self.exports.iter().find(|export| export.name == name).ok_or_else(|| {
             let known: Vec<&str> = self.exports.iter().map(|e| e.name.as_str()).collect();
@@ -75,7 +75,7 @@ impl Config {
         })
     }
 
-    /// The export of a name that members record and that is not offered, if none of that name is.
+    /// Returns an export that only members record, if no created export has this name.
     pub(crate) fn kept_export(&self, name: &str) -> Option<ExportRecord> {
         if self.exports.iter().any(|export| export.name == name) {
             return None;
@@ -84,13 +84,13 @@ impl Config {
         kept.into_iter().find(|export| export.name == name).cloned()
     }
 
-    /// Exports that the members of an array record and that are not offered here.
+    /// Returns exports that the members of an array record and that are not created here.
     pub(crate) fn kept_exports(&self, array: &str) -> Vec<ExportRecord> {
         let record = self.record_of(array);
         record.map(|a| a.kept_exports.clone()).unwrap_or_default()
     }
 
-    /// When an array was scrubbed, and what is being scrubbed.
+    /// Returns the record of the scrubs of an array.
     pub(crate) fn scrub_record(&self, uuid: &str) -> ScrubRecord {
         let record = self.record_of(uuid);
         record.map(|array| array.scrub).unwrap_or_default()
@@ -102,13 +102,13 @@ impl Config {
         record.into_iter().flat_map(|a| &a.copies)
     }
 
-    /// Whether the copy to `drive` in `place` is still wanted.
+    /// True if the copy to `drive` in `place` is still wanted.
     pub(crate) fn is_copy_wanted(&self, place: &Place, drive: &Drive) -> bool {
         let identity = drive.device.identity();
         self.copies(&place.array).any(|c| c.slot == place.member.0 && c.identity == identity)
     }
 
-    /// The place that a medium is to take, when that is not `own`: the array's name and the slot.
+    /// Returns the array and the slot for which a medium is reserved, unless this is `own`.
     pub(crate) fn promised(
         &self,
         identity: &str,
@@ -123,7 +123,7 @@ impl Config {
         })
     }
 
-    /// The same with a spare.
+    /// Returns the configuration with an additional spare.
     pub(crate) fn with_spare(&self, record: &SpareRecord) -> Config {
         let mut config = self.clone();
         config.spares.retain(|s| s.identity != record.identity);
@@ -131,7 +131,7 @@ impl Config {
         config
     }
 
-    /// The same with another name of an array.
+    /// Returns the configuration with another name of an array.
     pub(crate) fn with_name(&self, uuid: &str, new: &Name) -> Config {
         let mut config = self.clone();
         if let Some(record) = config.arrays.iter_mut().find(|a| a.uuid == uuid) {
@@ -140,13 +140,13 @@ impl Config {
         config
     }
 
-    /// The name of the array a spare is for, or the pool.
+    /// Describes the array of a spare, or all arrays.
     pub(crate) fn spare_of(&self, uuid: &str) -> String {
         let array = self.arrays.iter().find(|array| array.uuid == uuid);
         array.map_or_else(|| "pool".to_owned(), |array| array.name.clone())
     }
 
-    /// Whom a spare is for, for a person.
+    /// Describes the use of a spare for the operator.
     pub(crate) fn whose(&self, record: &SpareRecord) -> String {
         if record.array.is_empty() {
             return "every array".to_owned();
@@ -154,8 +154,8 @@ impl Config {
         format!("array {}", self.array_name(&record.array))
     }
 
-    /// `config` without the export of `record`, and with its reservations marked as ended: whenever a crash comes, both
-    /// are in force or neither is.
+    /// Returns `config` without the export of `record`, and with its reservations marked as ended, so that both changes
+    /// take effect atomically.
     pub(crate) fn without_export(&self, record: &ExportRecord) -> Config {
         let mut config = self.clone();
         config.exports.retain(|export| export.name != record.name);
@@ -165,17 +165,17 @@ impl Config {
         config
     }
 
-    /// The export of an array whose hosts can reserve it.
+    /// Returns the export of an array whose hosts can make reservations.
     pub(crate) fn reserving_export(&self, uuid: &str) -> Option<&ExportRecord> {
         self.exports.iter().find(|export| export.array == uuid && export.nvme.is_some())
     }
 
-    /// What is remembered of a destroyed array.
+    /// Returns the record of a destroyed array.
     pub(crate) fn destroyed_record(&self, uuid: &str) -> Option<DestroyedRecord> {
         self.destroyed.iter().rfind(|d| d.uuid == uuid).cloned()
     }
 
-    /// Takes the copy of a member out of it. True when there was one.
+    /// Removes the copy of a member. Returns true if there was one.
     pub(crate) fn drop_copy(&mut self, uuid: &str, member: MemberIndex) -> bool {
         let Some(record) = self.arrays.iter_mut().find(|a| a.uuid == uuid) else { return false };
         let before = record.copies.len();
@@ -183,7 +183,7 @@ impl Config {
         record.copies.len() != before
     }
 
-    /// What is remembered of an array that is about to be destroyed.
+    /// Returns the configuration with the record of an array that is about to be destroyed.
     pub(crate) fn remember_destroyed(&self, uuid: &str) -> Config {
         let mut config = self.clone();
         let Some(record) = config.arrays.iter().find(|a| a.uuid == uuid) else { return config };
@@ -201,20 +201,21 @@ impl Config {
         config
     }
 
-    /// Addresses of drives of a subsystem, whatever its machine is called in them: its name is its own everywhere.
+    /// Returns the addresses of drives of a subsystem. The NQN identifies the subsystem, regardless of the host in the
+    /// address.
     pub(crate) fn remotes_of(&self, nqn: &str) -> Vec<String> {
         let of_it = |address: &&String| address.parse().is_ok_and(|a: Address| a.nqn == nqn);
         self.remotes.iter().map(|record| &record.address).filter(of_it).cloned().collect()
     }
 
-    /// The drive that `path` leads to, by its name: itself unless it is recorded as a path to another one.
+    /// Returns the name of the drive at `path`: `path` itself, unless it is recorded as a further path to a drive.
     pub(crate) fn name_of(&self, path: &str) -> String {
         let leads = |record: &&RemoteRecord| record.paths.iter().any(|other| other == path);
         let record = self.remotes.iter().find(leads);
         record.map_or_else(|| path.to_owned(), |record| record.address.clone())
     }
 
-    /// The record of another drive than that at `path` that is the same namespace.
+    /// Returns the record of a drive with another path that is the same namespace.
     pub(crate) fn drive_of(&self, path: &str) -> Result<Option<RemoteRecord>, ControlError> {
         let address = address_of(path)?;
         let leads = |record: &&RemoteRecord| {
@@ -227,12 +228,12 @@ impl Config {
         Ok(self.remotes.iter().find(leads).cloned())
     }
 
-    /// Whether a remote drive is recorded by this address.
+    /// True if a remote drive with this address is recorded.
     pub(crate) fn is_recorded(&self, address: &str) -> bool {
         self.remotes.iter().any(|record| record.address == address)
     }
 
-    /// Whether there is room for one more record.
+    /// Refuses a further record if the maximum number is reached.
     pub(crate) fn check_room(&self) -> Result<(), ControlError> {
         if self.remotes.len() >= REMOTES_MAX {
             return Err(ControlError::state(format!(

@@ -1,26 +1,26 @@
-//! A loss of an array, and when the array may be started again.
+//! Failures of a running array, and the time of its next start.
 
 use std::time::{Duration, Instant};
 
-/// Time between the second loss in a row of an array and its start. It doubles with each further one.
+/// Time between the second consecutive failure of an array and its start. It doubles with each further failure.
 const PAUSE_MIN: Duration = Duration::from_secs(5);
 
-/// The longest such time.
+/// Maximum of this time.
 const PAUSE_MAX: Duration = Duration::from_secs(600);
 
-/// An array that ran for so long is not the same trouble again.
+/// After this running time, a failure counts as a new problem.
 const STEADY: Duration = Duration::from_secs(600);
 
-/// A loss of an array while it ran.
+/// A failure of a running array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Loss {
     pub(crate) at: Instant,
-    /// How long it is not started: a drive that fails whenever it is written to would be lost again and again.
+    /// Time without a start. Otherwise, an array with a drive that fails at every write would fail repeatedly.
     pause: Duration,
 }
 
 impl Loss {
-    /// A loss at `at`, after the one `before`.
+    /// Returns a failure at `at`, after the failure `before`.
     pub(crate) fn after(before: Option<Self>, at: Instant) -> Self {
         let again = before.filter(|before| at.duration_since(before.at) < before.pause + STEADY);
         let pause =
@@ -28,7 +28,7 @@ impl Loss {
         Self { at, pause }
     }
 
-    /// Whether the array may be started again.
+    /// True if the array may be started again.
     pub(crate) fn allows_start(&self) -> bool {
         self.at.elapsed() >= self.pause
     }

@@ -1,11 +1,11 @@
-//! How fast the jobs of an array proceed.
+//! Rates of the jobs of an array.
 
 use std::time::Instant;
 
 use strake_engine::Forecast;
 use strake_units::Nanos;
 
-/// Remembers how far a job was, to tell its rate.
+/// Meters of the jobs of an array.
 #[derive(Default)]
 pub(crate) struct Meters {
     pub(crate) rebuild: Meter,
@@ -15,7 +15,7 @@ pub(crate) struct Meters {
     pub(crate) grow: Meter,
 }
 
-/// Computes a job's rate from its progress at each look.
+/// Computes the rate of a job from its progress at each check.
 #[derive(Default)]
 pub(crate) struct Meter {
     since: Option<Instant>,
@@ -23,14 +23,14 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// Takes note of `done` bytes.
+    /// Records `done` bytes.
     pub(crate) fn note(&mut self, now: Instant, done: u64) -> Forecast {
         let span = now.duration_since(*self.since.get_or_insert(now));
         self.forecast.note(Nanos(span.as_nanos() as u64), done);
         self.forecast
     }
 
-    /// Time that passes does not count while nothing is done.
+    /// Pauses the meter. The time of the pause does not count.
     pub(crate) fn rest(&mut self) {
         self.forecast.rest();
     }

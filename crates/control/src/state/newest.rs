@@ -1,8 +1,8 @@
-//! The newest state of each array that this machine has seen, kept beside the configuration: `newest.json`.
+//! The newest state of each array that this host has seen, in the file `newest.json`.
 //!
-//! Labels tell which of the drives that are here is newest. They cannot tell that a newer one is not here: a mirror
-//! that went out first and comes back alone looks like an array in which nothing has happened since. This machine ran
-//! the array, so it knows better, and only an operator starts an array whose drives are all older than that.
+//! Labels show which of the present drives is newest. They cannot show that a newer drive is missing: a half of a
+//! mirror that went out first and returns alone looks like an unchanged array. This host ran the array, so it knows the
+//! newest state, and only an operator may start an array from older drives.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -23,25 +23,25 @@ use crate::record::store::{ArrayRecord, Config};
 use crate::remedy::{LOSSY, start};
 use crate::state::running::Running;
 
-/// The file.
+/// Name of the file.
 const FILE: &str = "newest.json";
 
-/// Largest file that is read: far more than all members of all arrays of one daemon need.
+/// Maximum size of a file. It is far larger than all members of all arrays need.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// What was last seen of each array, by its identity.
+/// The last known state of each array, by identity.
 pub(crate) type Marks = BTreeMap<String, Mark>;
 
-/// What was last seen of each recorded array.
+/// The last known state of each recorded array.
 pub(crate) struct Newest {
     marks: Marks,
-    /// The same as it is on disk; `None` until it was written.
+    /// The state on disk; `None` before the first write.
     written: Option<Marks>,
 }
 
 impl Newest {
-    /// What the directory holds, and what to report if the file is there and cannot be read. It says nothing then: the
-    /// labels decide alone, and the file is put aside for the operator to inspect.
+    /// Reads the file in the directory. If the file is unreadable, returns an event and no state: the labels alone
+    /// decide, and the file is renamed for an inspection by the operator.
     pub(crate) fn read(state: &StateFolder) -> (Self, Option<Note>) {
         let known = |marks| Self { marks, written: None };
         let why = match read(&state.file(FILE)) {
@@ -64,7 +64,7 @@ impl Newest {
         (known(Marks::new()), Some(note))
     }
 
-    /// Takes note of what the running arrays are like; forgets arrays that are no longer recorded.
+    /// Records the states of running arrays, and removes arrays that are no longer recorded.
     pub(crate) fn note(&mut self, running: &[Running], config: &Config) {
         for running in running {
             self.marks.insert(running.uuid(), Mark::of(running));
@@ -72,17 +72,17 @@ impl Newest {
         self.marks.retain(|uuid, _| config.arrays.iter().any(|a| a.uuid == *uuid));
     }
 
-    /// What is to be written, unless it is there already.
+    /// Returns the state to write, unless it is already on disk.
     pub(crate) fn unwritten(&self) -> Option<Marks> {
         (self.written.as_ref() != Some(&self.marks)).then(|| self.marks.clone())
     }
 
-    /// Takes note of what was written.
+    /// Records the written state.
     pub(crate) fn note_written(&mut self, marks: Marks) {
         self.written = Some(marks);
     }
 
-    /// Why the labels `here` must not start the array `record`; see [`Mark::objection`].
+    /// Returns the reason why the labels `here` must not start the array `record`, see [`Mark::objection`].
     pub(crate) fn objection(
         &self,
         record: &ArrayRecord,
@@ -94,12 +94,12 @@ impl Newest {
     }
 }
 
-/// The newest label of an array, as far as it matters for telling older ones from it.
+/// The fields of the newest label of an array that distinguish older labels.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Mark {
     generation: u64,
     epoch: String,
-    /// Who holds it.
+    /// The members with this label.
     holders: Vec<Holder>,
 }
 
@@ -131,14 +131,15 @@ impl Mark {
     }
 
     fn is_continued_by(&self, label: &Superblock) -> bool {
-        // What cannot be read says nothing.
+        // An unreadable label proves nothing.
         let Ok(epoch) = self.epoch.parse::<Uuid>() else { return true };
         let holders: Result<Vec<Uuid>, _> =
             self.holders.iter().map(|holder| holder.uuid.parse()).collect();
         holders.map_or(true, |holders| label.continues(self.generation, epoch, &holders))
     }
 
-    /// Why an array must not be started from the labels `here`, when none of them continues this.
+    /// Returns the reason why an array must not be started from the labels `here`, if none of them continues this
+    /// label.
     fn objection(&self, record: &ArrayRecord, here: &[Labelled]) -> Option<ControlError> {
         if here.is_empty() || here.iter().any(|found| self.is_continued_by(&found.label)) {
             return None;
@@ -171,10 +172,10 @@ impl Mark {
     }
 }
 
-/// What the file says; nothing if it is not there.
+/// Reads the file; empty if it does not exist.
 ///
 /// # Errors
-/// Why it cannot be read.
+/// The reason why the file cannot be read.
 fn read(path: &Path) -> Result<Marks, String> {
     let mut text = Vec::new();
     match File::open(path) {
@@ -187,7 +188,7 @@ fn read(path: &Path) -> Result<Marks, String> {
     serde_json::from_slice(&text).map_err(|error| error.to_string())
 }
 
-/// Writes what was seen.
+/// Writes the state.
 pub(crate) fn write(state: &StateFolder, newest: &Marks) -> io::Result<()> {
     state.replace(FILE, &serde_json::to_vec_pretty(newest)?)
 }

@@ -1,4 +1,4 @@
-//! Recorded arrays that do not run: why, what they are like as far as their labels are here, and what to do.
+//! Recorded arrays that do not run: the reason, their state according to present labels, and the remedy.
 
 use strake_api::v1 as api;
 use strake_ondisk::{RecordedState, Superblock};
@@ -15,15 +15,15 @@ use crate::remedy::{DEGRADED, LOSSY, start};
 #[derive(Clone)]
 pub(crate) struct Offline {
     pub(crate) why: String,
-    /// What its labels say, when one is here.
+    /// The state in its labels, if one is present.
     shape: Option<api::Array>,
     pub(crate) next: Text,
-    /// Whether nothing is wrong: it is started as soon as its drives have settled.
+    /// True if there is no problem: the array is started as soon as its drives have settled.
     pub(crate) is_waiting: bool,
 }
 
 impl Offline {
-    /// `error` is why; `here` are the drives with its labels that were found.
+    /// Creates the record. `error` is the reason, and `here` are the drives found with its labels.
     pub(crate) fn new(record: &ArrayRecord, error: &ControlError, here: &[Labelled]) -> Self {
         let newest = here.iter().max_by_key(|l| l.label.generation).map(|l| &l.label);
         let name = &record.name;
@@ -31,7 +31,7 @@ impl Offline {
         let next = match (newest, &error.offline) {
             (None, _) => say("return its drives, then: ").run(import(name)),
             (Some(_), OfflineReason::Settling) => say("wait; it starts automatically"),
-            // Without consent nothing starts, whatever drives are here.
+            // Without the operator's acceptance, the array does not start with any drives.
             (Some(_), OfflineReason::Consent) => {
                 say("return the missing members, or, to accept possible loss: ")
                     .run(start(name, LOSSY))
@@ -53,7 +53,7 @@ impl Offline {
         Self { why: error.what.clone(), shape, next, is_waiting }
     }
 
-    /// An array that was lost just now.
+    /// Returns the record of an array that has just failed.
     pub(crate) fn after_loss(record: &ArrayRecord) -> Self {
         Self {
             why: "it lost more members than its redundancy covers".to_owned(),
@@ -64,7 +64,7 @@ impl Offline {
         }
     }
 
-    /// An array that is stopped for a moment, to be started with more room.
+    /// Returns the record of an array that is stopped for a growth.
     pub(crate) fn growing() -> Self {
         Self {
             why: "it is being grown".to_owned(),
@@ -74,7 +74,7 @@ impl Offline {
         }
     }
 
-    /// As a message; `exports` are the names it would be offered under.
+    /// Returns the array as a message. `exports` are the names of its exports.
     pub(crate) fn view(&self, record: &ArrayRecord, exports: Vec<String>) -> api::Array {
         api::Array {
             name: record.name.clone(),
@@ -121,7 +121,7 @@ fn shape_of(label: &Superblock, here: &[Labelled]) -> api::Array {
     api::Array { redundancy_left, generation, members, ..geometry_message(&geometry) }
 }
 
-/// What a geometry says of its array.
+/// Returns the fields of a message that follow from the geometry.
 pub(crate) fn geometry_message(geometry: &Geometry) -> api::Array {
     let shift = geometry.block_size().shift();
     api::Array {

@@ -1,4 +1,4 @@
-//! What is known of the drive of a member that is out.
+//! Findings about the drive of a member that is out.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -7,19 +7,19 @@ use strake_units::Uuid;
 
 use crate::drives::PathKey;
 
-/// What was found out about the drive of a member that is out.
+/// Findings about the drive of a member that is out.
 pub(crate) struct Prospect {
     pub(crate) member: Uuid,
     pub(crate) path: String,
-    /// Why it would not be taken back, if so.
+    /// The reason why the member would not be re-added, if any.
     pub(crate) refusal: Option<String>,
 }
 
-/// What is at a path, and what the array is like: while neither changes, there is nothing new to find out.
+/// The object at a path and the state of the array. While neither changes, no new check is needed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sight {
     key: PathKey,
-    /// Of a file: its size and when it was last changed. A member that is out is not written by us.
+    /// For a file, its size and its modification time. This daemon does not write to a member that is out.
     changed: (u64, i64, i64),
     generation: u64,
 }

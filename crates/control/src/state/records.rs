@@ -1,4 +1,4 @@
-//! The recorded configuration in force, and the one way to change it.
+//! The effective configuration, and the only way to change it.
 
 use std::ops::Deref;
 
@@ -19,13 +19,13 @@ use crate::record::store::{
 use crate::state::running::Place;
 use crate::{ArrayRecord, ExportRecord};
 
-/// What is recorded, and where.
+/// The recorded configuration and its store.
 pub struct Records {
     pub(crate) store: Store,
     pub(crate) config: Config,
 }
 
-/// What is in force is read as it is; only [`put`](Records::put) and what it commits change it.
+/// The effective configuration is readable directly. Only [`put`](Records::put) changes it.
 impl Deref for Records {
     type Target = Config;
 
@@ -35,19 +35,19 @@ impl Deref for Records {
 }
 
 impl Records {
-    /// Records `config`, which is in force from then on.
+    /// Records `config`, which is then effective.
     ///
     /// # Errors
-    /// When the state directory refuses; what was in force stays in force.
+    /// If the state directory refuses the write. The present configuration stays effective.
     pub(crate) fn put(&mut self, config: &Config) -> Result<(), ControlError> {
         self.config = self.store.prepare(config)?.commit()?;
         Ok(())
     }
 
-    /// Records what is in force with a change.
+    /// Records the effective configuration with a change.
     ///
     /// # Errors
-    /// As [`put`](Self::put).
+    /// The errors of [`put`](Self::put).
     pub(crate) fn change<T>(
         &mut self,
         change: impl FnOnce(&mut Config) -> T,
@@ -57,22 +57,23 @@ impl Records {
         self.put(&config)
     }
 
-    /// Whether `config` could be recorded.
+    /// Checks that `config` can be recorded.
     ///
     /// # Errors
-    /// When the state directory refuses.
+    /// If the state directory refuses the write.
     pub(crate) fn check(&self, config: &Config) -> Result<(), ControlError> {
         self.store.prepare(config).map(drop)
     }
 
-    /// Makes sure that there is room to record a further array.
+    /// Checks that a further array can be recorded.
     pub(crate) fn check_recordable(&self, record: &ArrayRecord) -> Result<(), ControlError> {
         let mut config = self.config.clone();
         config.arrays.push(record.clone());
         self.check(&config)
     }
 
-    /// Records `config`, unless it is in force: a member comes back to where it was whatever the state directory does.
+    /// Records `config`, unless it is already effective, so that a member can return to its former path while the state
+    /// directory refuses writes.
     pub(crate) fn put_config(&mut self, config: &Config) -> Result<(), ControlError> {
         if self.config != *config {
             self.put(config)?;
@@ -80,8 +81,8 @@ impl Records {
         Ok(())
     }
 
-    /// Records `drive` beside the array's drives before any label names it: after a crash in between it is looked
-    /// at, and found to be the member that the labels on the others wait for.
+    /// Records `drive` in addition to the drives of the array before any label names it. After a crash meanwhile, the
+    /// next start reads the drive and finds the member for which the labels of the others wait.
     pub(crate) fn remember_also(&mut self, uuid: &str, drive: &Drive) -> Result<(), ControlError> {
         let mut config = self.config.clone();
         let Some(record) = config.arrays.iter_mut().find(|a| a.uuid == uuid) else { return Ok(()) };
@@ -93,13 +94,13 @@ impl Records {
         self.put_config(&config)
     }
 
-    /// Records an array that is being imported. True when it was not known here.
+    /// Records an array that is being imported. Returns true if it was unknown here.
     pub(crate) fn record_import(&mut self, record: ArrayRecord) -> Result<bool, ControlError> {
         let mut config = self.config.clone();
         let known = config.arrays.iter_mut().find(|a| a.uuid == record.uuid);
         let new = known.is_none();
         match known {
-            // A member that is not here now may come back to where it was.
+            // A missing member may return to its former path.
             Some(known) => known.drives = with_old_paths(record.drives, &known.drives),
             None => config.arrays.push(record),
         }
@@ -107,7 +108,7 @@ impl Records {
         Ok(new)
     }
 
-    /// Records exports of an array that are not to be offered yet, and their hosts that need secrets or keys.
+    /// Records exports of an array that are not created yet, and their hosts that need secrets or keys.
     pub(crate) fn keep_exports(
         &mut self,
         array: &str,
@@ -123,7 +124,7 @@ impl Records {
         self.put(&config)
     }
 
-    /// Records that the member of `place` is to be copied to `drive`.
+    /// Records the copy of the member in `place` to `drive`.
     pub(crate) fn remember_copy(
         &mut self,
         place: &Place,
@@ -143,18 +144,18 @@ impl Records {
         self.put(&config)
     }
 
-    /// Records the members of an array that are taken back when they answer. A directory that refuses is asked again.
+    /// Records the members of an array to re-add when they answer. A refused write is repeated.
     pub(crate) fn record_silent(&mut self, uuid: &str, silent: Vec<SilentRecord>) {
         let mut config = self.config.clone();
         let Some(record) = config.arrays.iter_mut().find(|a| a.uuid == uuid) else { return };
         record.silent = silent;
-        // The trouble of the directory is reported elsewhere; the next look tries again.
+        // The problem of the directory is reported elsewhere, and the next check tries again.
         if let Err(error) = self.put(&config) {
             tracing::debug!(reason = %error, "members that hang are not recorded");
         }
     }
 
-    /// Records the name that the labels have: a crash may have come between the two when it was renamed.
+    /// Records the name in the labels, because a crash may have interrupted a rename.
     pub(crate) fn follow_label(&mut self, uuid: &str, name: &str) {
         let mut config = self.config.clone();
         let taken = config.arrays.iter().any(|a| a.name == name && a.uuid != uuid);
@@ -172,7 +173,7 @@ impl Records {
         }
     }
 
-    /// Records when an array was scrubbed, and what is being scrubbed.
+    /// Records the scrubs of an array.
     pub(crate) fn put_scrub(&mut self, uuid: &str, scrub: ScrubRecord) -> Result<(), ControlError> {
         let mut config = self.config.clone();
         match config.arrays.iter_mut().find(|array| array.uuid == uuid) {
@@ -194,7 +195,7 @@ impl Records {
         self.change(|config| config.ended_reservations.retain(|ended| ended != array))
     }
 
-    /// Removes the reservations that a crash left behind between the removal of their export and their own.
+    /// Removes the reservations that remained because of a crash after the removal of their export.
     pub(crate) fn finish_endings(&mut self) {
         for array in self.config.ended_reservations.clone() {
             if let Err(error) = self.finish_ending(&array) {
@@ -203,7 +204,7 @@ impl Records {
         }
     }
 
-    /// Records a drive, which is connected to from then on.
+    /// Records a remote drive, which is then connected automatically.
     pub(crate) fn put_remote(&mut self, record: &RemoteRecord) -> Result<(), ControlError> {
         let mut config = self.config.clone();
         config.remotes.retain(|known| known.address != record.address);
@@ -211,7 +212,8 @@ impl Records {
         self.put(&config)
     }
 
-    /// Who we are to targets: the name asked for, or one that is generated once and kept.
+    /// Returns the NQN and the identifier of this host for controllers: the requested NQN, or one that is generated
+    /// once and recorded.
     pub(crate) fn host_name(&mut self, asked: &str) -> Result<(String, String), ControlError> {
         if !asked.is_empty() {
             nqn::check(asked).map_err(|error| {
@@ -235,13 +237,13 @@ impl Records {
         Ok((format!("{}{id}", nqn::UUID_PREFIX), id))
     }
 
-    /// Where the reservations of an export are recorded.
+    /// Returns the file of the reservations of an export.
     pub(crate) fn ledger_of(&self, record: &ExportRecord) -> ReservationFile {
         ReservationFile::new(self.store.folder(), record)
     }
 
-    /// What the recorded reservations of an array leave to clients that cannot register: nothing when they cannot be
-    /// read.
+    /// Returns the rights of clients that cannot register under the recorded reservations of an array: none if the
+    /// reservations are unreadable.
     pub(crate) fn recorded_rights(&self, array: &str) -> Rights {
         if self.config.ended_reservations.iter().any(|ended| ended == array) {
             return Rights::All;
@@ -252,7 +254,7 @@ impl Records {
         }
     }
 
-    /// Refuses an array that cannot be recorded beside those that are.
+    /// Refuses an array that cannot be recorded together with the recorded arrays.
     pub(crate) fn check_import(&self, record: &ArrayRecord) -> Result<(), ControlError> {
         let ArrayRecord { uuid, name, .. } = record;
         let arrays = &self.config.arrays;

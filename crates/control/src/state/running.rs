@@ -1,4 +1,4 @@
-//! An array that runs, and its drives.
+//! A running array and its drives.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,20 +14,20 @@ use crate::record::doubt_file::Doubt;
 use crate::state::growth::Growth;
 use crate::state::meters::Meters;
 
-/// An array that runs.
+/// A running array.
 pub(crate) struct Running {
     pub(crate) array: Array,
     /// The drive in each slot, the failed ones too until they are replaced.
     pub(crate) drives: Vec<Option<Drive>>,
-    /// The drive that is to take the place of one of them, while it is being filled.
+    /// The replacement that is being filled, if any.
     pub(crate) replacement: Option<Replacement>,
-    /// Made in this run, so that a resync is its first initialization.
+    /// True if the array was created in this run, so that its resync is the initialization.
     pub(crate) fresh: bool,
     pub(crate) resync_bytes_at_start: u64,
-    /// What its start found of a crash.
+    /// The findings of its start after a crash.
     pub(crate) recovery: Recovery,
     pub(crate) meters: Meters,
-    /// What was last recorded of its scrub.
+    /// The last record of its scrub.
     pub(crate) scrub: KeptScrub,
     /// What may be wrong with its contents, as it is recorded.
     pub(crate) doubt: Doubt,
@@ -63,36 +63,36 @@ impl Running {
         self.array.uuid().to_string()
     }
 
-    /// Its drives, and the one that is to take the place of one of them.
+    /// Returns its drives and its replacement.
     pub(crate) fn all_drives(&self) -> impl Iterator<Item = &Drive> {
         self.drives.iter().flatten().chain(self.replacement.as_ref().map(|next| &next.drive))
     }
 
-    /// Keys that reserve its drives.
+    /// Returns the keys that reserve its drives.
     pub(crate) fn drive_keys(&self) -> impl Iterator<Item = String> {
         self.all_drives().map(|d| drive_key(&d.device.identity()))
     }
 
-    /// Paths of the drives that serve.
+    /// Returns the paths of serving drives.
     pub(crate) fn serving_paths(&self) -> BTreeSet<String> {
         let status = self.array.status();
         let serving = self.drives.iter().zip(&status.members).filter(|(_, m)| !is_out(m));
         serving.filter_map(|(drive, _)| Some(drive.as_ref()?.path.clone())).collect()
     }
 
-    /// The member that is out and that `found` was last.
+    /// Returns the member that is out and whose last drive is `found`.
     pub(crate) fn absent_as(&self, found: &Labelled) -> Option<Uuid> {
         let status = self.array.status();
         let member = status.members.get(found.label.slot.at())?;
         (is_out(member) && member.uuid == found.label.member).then_some(member.uuid)
     }
 
-    /// Whether `found` is a member that went on without the array: it holds writes that the array lacks.
+    /// True if `found` is a member that continued without the array and contains writes that the array lacks.
     pub(crate) fn is_left_by(&self, found: &Superblock) -> bool {
         matches!(returning(&self.array.newest_label(), found), Returning::Fork { .. })
     }
 
-    /// The slot that a medium has, or is to get when it is filled.
+    /// Returns the slot of a medium, or the slot that a replacement will get.
     pub(crate) fn slot_of(&self, identity: &str) -> Option<usize> {
         let here = |d: &Option<Drive>| d.as_ref().is_some_and(|d| d.device.identity() == identity);
         self.drives.iter().position(here).or_else(|| {
@@ -102,9 +102,9 @@ impl Running {
     }
 }
 
-/// The drive that is being filled to take a member's place.
+/// A replacement that is being filled.
 pub(crate) struct Replacement {
-    /// Whose place.
+    /// Slot of the member.
     pub(crate) slot: MemberIndex,
     /// Identity of the member that it will be.
     pub(crate) uuid: Uuid,
@@ -117,19 +117,19 @@ pub(crate) struct Place {
     pub(crate) array: String,
     pub(crate) name: String,
     pub(crate) member: MemberIndex,
-    /// Identity of the member whose place it is.
+    /// Identity of the member in the slot.
     pub(crate) was: Uuid,
 }
 
-/// What was last recorded of the scrub of an array that runs.
+/// The last record of the scrub of a running array.
 #[derive(Debug, Default)]
 pub(crate) struct KeptScrub {
-    /// It was looked whether there is one to be taken up.
+    /// True after the check for a scrub to continue.
     pub(crate) looked: bool,
-    /// Which scrub the array's last one is: when it was begun.
+    /// Start of the last scrub, which identifies it.
     pub(crate) begun_us: u64,
-    /// When that was recorded, and what.
+    /// The time and the position of the last record.
     pub(crate) kept: Option<(u64, ScrubPosition)>,
-    /// What the scrub had seen then, also in regions that were not yet done.
+    /// The counts of the scrub at this time, including incomplete regions.
     pub(crate) seen: ScrubCounts,
 }

@@ -1,16 +1,16 @@
-//! A start that is under way.
+//! A start in progress.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
 
 use strake_api::v1 as api;
 
-/// A start that is under way.
+/// A start in progress.
 pub(crate) struct Starting {
     since: Instant,
-    /// What is waited for, and since when.
+    /// Objects for which the start waits, with the start times of the waits.
     waits: BTreeMap<String, (&'static str, Instant)>,
-    /// Its labels may have been changed, and say that it runs.
+    /// True if the labels may already record that the array runs.
     pub(crate) assembling: bool,
 }
 
@@ -19,7 +19,7 @@ impl Starting {
         Self { since: Instant::now(), waits: BTreeMap::new(), assembling: false }
     }
 
-    /// Has `object` be waited for from now on; `None` when that is over.
+    /// Records a wait for `object`; `None` ends the wait.
     pub(crate) fn wait_for(&mut self, object: &str, what: Option<&'static str>) {
         match what {
             Some(what) => drop(self.waits.insert(object.to_owned(), (what, Instant::now()))),
@@ -27,7 +27,7 @@ impl Starting {
         }
     }
 
-    /// What is waited for, as messages: the longest first.
+    /// Returns the waits as messages, the longest first.
     pub(crate) fn waits(&self) -> Vec<api::Wait> {
         let wait = |(object, (what, since)): (&String, &(&str, Instant))| api::Wait {
             object: object.clone(),
@@ -39,7 +39,7 @@ impl Starting {
         waits
     }
 
-    /// The same in words.
+    /// Returns the waits as text.
     pub(crate) fn words(&self) -> String {
         let since = self.since.elapsed().as_secs();
         let longest = self.waits().into_iter().next();

@@ -7,7 +7,7 @@ use strake_testkit::Folder;
 
 const USED: Fact = Fact::Member(ArrayState::Sound);
 
-/// Lights of two slots, which have attention indicators.
+/// Returns the LEDs of two slots with attention indicators.
 fn lights(root: &Folder) -> [Light; 2] {
     let put = |path: &str, text: &str| {
         let path = root.join(path);
@@ -40,13 +40,13 @@ fn facts(of: &[(&str, Fact)]) -> Facts {
     facts
 }
 
-/// Patterns of both lights.
+/// Returns the patterns of both LEDs.
 fn patterns(wanted: &Wanted, lights: &[Light; 2]) -> [Pattern; 2] {
     [0, 1].map(|at| wanted.get(&lights[at].name()).map(|(_, p)| *p).unwrap_or_default())
 }
 
-/// A failed drive whose place a spare took lost its light with its place in the array: the operator saw a backplane
-/// without any failure.
+/// The history of the bug: a failed drive lost its LED pattern when a spare replaced it in the array, so the operator
+/// saw a backplane without a failure.
 #[test]
 fn a_drive_that_failed_keeps_its_light_until_another_is_there_or_it_serves_again() {
     let root = Folder::new("strake-lights");
@@ -73,7 +73,7 @@ fn a_drive_that_failed_keeps_its_light_until_another_is_there_or_it_serves_again
     assert_eq!(decide(&sick, &[("a", USED)], &both).0, [Pattern::Ok, Pattern::Off]);
 }
 
-/// The path of a failed member, and the slot of it, may by now be those of a drive that is well.
+/// A healthy drive may have the path and the slot of a failed member now.
 #[test]
 fn the_light_of_a_failed_drive_is_not_given_to_another() {
     let root = Folder::new("strake-lights");
@@ -140,8 +140,8 @@ fn a_failure_is_reported_once_until_the_light_can_be_switched() {
     assert_eq!(turn(bad()).0, 1);
 }
 
-/// Two drives shared a light, and only the last one was known to be in the slot: the other one counted as replaced, and
-/// its failure was not shown.
+/// The history of the bug: two drives shared an LED, and only the last one was recorded in the slot. The other drive
+/// counted as replaced, and its failure was not shown.
 #[test]
 fn the_failure_of_one_of_two_drives_of_a_light_is_shown() {
     let root = Folder::new("strake-lights");
@@ -165,7 +165,7 @@ fn the_failure_of_one_of_two_drives_of_a_light_is_shown() {
     }
 }
 
-/// A light that could not be switched off was forgotten, and stayed on.
+/// The history of the bug: an LED that could not be switched off was forgotten, and stayed on.
 #[test]
 fn a_light_that_could_not_go_dark_is_tried_again() {
     let root = Folder::new("strake-lights");
@@ -193,7 +193,7 @@ fn a_light_that_could_not_go_dark_is_tried_again() {
     assert_eq!(turn(None, Ok(Pattern::Off)), (None, false, 0));
 }
 
-/// What a command changes while lights are switched is not undone by the end of that.
+/// The end of a check does not undo changes of commands during the check.
 #[test]
 fn a_command_beside_a_look_is_not_forgotten() {
     let root = Folder::new("strake-lights");

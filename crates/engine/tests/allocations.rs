@@ -1,5 +1,5 @@
-//! The hot paths allocate nothing once they are warm: a clean read, a read-modify-write, a full-stripe write, and reads
-//! of a stripe that lacks a strip.
+//! Tests that the hot paths do not allocate after warm-up: a normal read, a read-modify-write, a full-stripe write, and
+//! reads of a degraded stripe.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
@@ -69,7 +69,7 @@ fn bench(cores: u16) -> Bench {
 }
 
 impl Bench {
-    /// Submits every operation and waits until all are back, in place.
+    /// Submits every operation and waits until all have completed, in place.
     fn once(&mut self) {
         for (at, place) in self.ops.iter_mut().enumerate() {
             let op = place.take().expect("it came back");
@@ -93,7 +93,7 @@ impl Bench {
 }
 
 impl Bench {
-    /// Takes a member out of use.
+    /// Puts a member out of use.
     fn fail(&mut self, member: u8) {
         let mut pending = self.array.begin_fail(MemberIndex(member)).expect("a member");
         while pending.poll().is_none() {
@@ -104,7 +104,7 @@ impl Bench {
         }
     }
 
-    /// Does `ops` until everything that is kept between two rounds is there, then counts.
+    /// Executes `ops` until all reusable memory is allocated, and then counts.
     fn count(&mut self, what: &str, ops: Vec<Op>) {
         self.ops = ops.into_iter().map(Some).collect();
         (0..100).for_each(|_| self.once());
@@ -124,7 +124,7 @@ fn write(at: u64, blocks: u64) -> Op {
     Op::Write { at: Lba(at), data, durability: Durability::Normal }
 }
 
-/// One test, because the count is the process's.
+/// There is only one test, because the counter is global for the process.
 #[test]
 fn hot_paths_allocate_nothing() {
     for cores in [1, 2] {

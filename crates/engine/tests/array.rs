@@ -1,4 +1,4 @@
-//! An array on RAM drives, driven turn by turn on one thread.
+//! Tests of an array on memory drives, driven turn by turn on one thread.
 
 mod world;
 
@@ -7,7 +7,7 @@ use strake_raid::Level;
 use strake_units::Nanos;
 use world::World;
 
-/// The same with everything turned off that can be.
+/// Returns options with all optional functions disabled.
 fn check(level: Level, members: usize, group: Option<u8>, losses: usize, cores: u16) {
     let on = Options::default();
     for options in [on, Options { merge: false, steer: false, cache: false, ..on }] {
@@ -15,7 +15,7 @@ fn check(level: Level, members: usize, group: Option<u8>, losses: usize, cores: 
     }
 }
 
-/// Writes, reads back, and compares with a plain array of bytes, through every state of the members.
+/// Writes and reads in every state of the members, and compares the data with a plain array of bytes.
 fn lives(mut world: World, members: usize, losses: usize) {
     world.scribble(200);
     world.verify();
@@ -79,7 +79,8 @@ fn raid60_survives_two_in_a_group() {
     check(Level::Raid60, 10, Some(5), 2, 2);
 }
 
-/// A drive whose size is no multiple of 4 KiB made the daemon panic, and counted as one that does not answer.
+/// The history of the bug: a drive whose size is not a multiple of 4 KiB caused a panic of the daemon, and counted as
+/// unresponsive.
 #[test]
 fn a_drive_may_end_at_any_block() {
     for number in 0..8 {

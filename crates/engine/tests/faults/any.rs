@@ -1,4 +1,4 @@
-//! One I/O of a whole life goes wrong, whichever it is: a failure, a drive replaced and rebuilt, a stop.
+//! Tests with a failure of any single I/O of a long run: a member failure, a replacement with its rebuild, and a stop.
 
 use strake_block::{IoErrorKind, Op};
 use strake_dev_mem::{Effect, Ops, Rule, When};
@@ -13,7 +13,7 @@ fn check(level: Level, effect: Effect, victim: usize, nth: u64, cores: u16) {
     stage.disks[victim].plan.add(rule);
     let hangs = effect == Effect::Hang;
     let what = format!("{effect:?} at I/O {nth} of member {victim} on {cores} core(s)");
-    // A hang is over within the time limit of an I/O and that of the labels written because of it.
+    // A hang ends within the time limit of an I/O and of the following label writes.
     if hangs {
         stage.step = strake_units::Nanos(20_000_000);
     }

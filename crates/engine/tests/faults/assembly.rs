@@ -1,5 +1,5 @@
-//! Drives that do not respond while an array is assembled, by a clock that passes: the array starts without them where
-//! redundancy allows, and no other member is blamed.
+//! Tests with unresponsive drives during an assembly, with a simulated clock. The array starts without these drives if
+//! redundancy allows, and no other member is failed.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ use strake_units::{Nanos, Uuid};
 use crate::redo::degraded;
 use crate::stage::{DATA, DEGRADED, Set, Stage};
 
-/// A start serves within this time whatever a drive does.
+/// Maximum time until a start serves, for any behaviour of a drive.
 const SERVED: Nanos = Nanos(20 * Nanos::SECOND.0);
 
 const HEAD_RING: Range<u64> = 64 << 10..320 << 10;
@@ -22,7 +22,7 @@ const BITMAP: Range<u64> = 1 << 20..4 << 20;
 const BAD_BLOCKS: Range<u64> = 5 << 20..6 << 20;
 const LOG: Range<u64> = 6 << 20..DATA;
 
-/// The outcome of a start, why drives were not used, and how long it took.
+/// The outcome of a start, the reasons for unused drives, and the duration.
 struct Start {
     outcome: Option<Outcome>,
     errors: Vec<ArrayError>,
@@ -50,7 +50,7 @@ fn start(stage: &mut Stage) -> Start {
 }
 
 impl Start {
-    /// It is up, without `victims` and with all others.
+    /// Checks that the array runs without `victims` and with all other members.
     fn without(self, victims: &[usize]) -> Assembled {
         let Self { outcome, errors, took } = self;
         let what: Vec<&str> = errors.iter().map(|error| error.what.as_str()).collect();
@@ -65,7 +65,7 @@ impl Start {
     }
 }
 
-/// An array of two parities that stopped in the middle of a write of which the log has everything.
+/// Returns an array with two parities that crashed during a write whose record in the log is complete.
 fn crashed(set: Set, out: &[u8]) -> Stage {
     let mut stage = degraded(set, out);
     let area = stage.data_area();
@@ -88,7 +88,7 @@ fn within(stage: &Stage, range: Range<u64>) -> strake_units::LbaRange {
     stage.on_disk(range.start, (range.end - range.start) >> shift)
 }
 
-/// A logged array of six, of which member 4 is out; the write under way is in the log.
+/// Returns a logged array of six members. Member 4 is out, and the write in progress is in the log.
 fn logged() -> Stage {
     crashed(Set::new(Level::Raid6, 6), &[4])
 }
@@ -107,7 +107,7 @@ fn check(stage: &mut Stage, victim: usize, phase: &str) {
     stage.verify(2000);
 }
 
-/// A member that does not respond in any phase of a start after a crash is left out, and nothing but it.
+/// A start after a crash leaves out only the unresponsive member, in any phase.
 #[test]
 fn who_hangs_in_a_phase_of_a_start_is_left_out_alone() {
     let tail = (28 << 20) - (512 << 10)..28 << 20;
@@ -131,18 +131,18 @@ fn who_hangs_in_a_phase_of_a_start_is_left_out_alone() {
     }
 }
 
-/// Contents of a record hang, and its header does not.
+/// The payload of a record is unresponsive, but its header is readable.
 #[test]
 fn who_hangs_over_contents_of_the_log_is_left_out_alone() {
     let mut stage = logged();
     let log = within(&stage, LOG);
     let reads = Rule::new(Ops::READ, Effect::Hang).within(log);
-    // Headers are 40 requests of 256 KiB; what follows are contents.
+    // Headers are 40 requests of 256 KiB; the following requests are payloads.
     stage.disks[2].plan.add(reads.when(When::Nth(41)));
     check(&mut stage, 2, "contents of the log are read");
 }
 
-/// Whichever single request it is that is never answered.
+/// Any single request is never answered.
 #[test]
 fn who_leaves_any_request_of_a_start_without_answer_is_left_out_alone() {
     for ops in [Ops::READ, Ops::WRITE] {
@@ -164,7 +164,7 @@ fn who_leaves_any_request_of_a_start_without_answer_is_left_out_alone() {
     }
 }
 
-/// Small writes with partial-write records: strips that hang when they are read.
+/// Small writes with partial-write records: reads of strips are unresponsive.
 #[test]
 fn a_member_that_hangs_on_strips_of_partial_writes_is_left_out_alone() {
     let mut stage = Set::strict(Level::Raid6, 6).filled(2000, 170, 3);
@@ -186,7 +186,7 @@ fn a_member_that_hangs_on_strips_of_partial_writes_is_left_out_alone() {
     assert!(stage.status().members.iter().filter(|m| m.state == MemberState::InSync).count() == 5);
 }
 
-/// Two at once, in different phases, cost their own time and no other member's.
+/// Two unresponsive members in different phases cost only their own time.
 #[test]
 fn two_that_hang_are_left_out_and_no_third() {
     let mut stage = Set::new(Level::Raid73, 7).filled(2000, 170, 3);
@@ -202,7 +202,8 @@ fn two_that_hang_are_left_out_and_no_third() {
     assert_eq!(hung, ["ram0", "ram3", "ram5"]);
 }
 
-/// A member that does not respond on its first stable write kept an array of two parities offline, at every try.
+/// The history of the bug: a member that was unresponsive at its first stable write kept an array with two parities
+/// offline at every attempt.
 #[test]
 fn d1_a_drive_that_reads_and_never_writes_keeps_no_array_down() {
     let mut stage = Set::new(Level::Raid6, 6).filled(2000, 170, 3);
@@ -217,7 +218,7 @@ fn d1_a_drive_that_reads_and_never_writes_keeps_no_array_down() {
     }
 }
 
-/// What others were given of the log before a member hung is given to none of them twice.
+/// Records that other members received before a member became unresponsive are not written twice.
 #[test]
 fn what_was_carried_out_before_a_member_hung_is_not_carried_out_again() {
     let mut stage = logged();
@@ -238,11 +239,11 @@ fn what_was_carried_out_before_a_member_hung_is_not_carried_out_again() {
     assert_eq!(written.len(), all, "some of them twice");
 }
 
-/// Of what the log holds only the last word about a band is read.
+/// Only the newest record of a band is read from the log.
 #[test]
 fn contents_that_are_out_of_date_are_not_read() {
     let mut stage = degraded(Set::new(Level::Raid6, 6), &[4]);
-    // The same band again and again, so that all records but the last are superseded.
+    // All writes go to the same band, so that only the last record counts.
     for nth in 0..40 {
         stage.write(0, 30, nth).expect("works");
     }
@@ -255,7 +256,7 @@ fn contents_that_are_out_of_date_are_not_read() {
     assert!((201..=210).contains(&reads), "{reads} reads of the log");
 }
 
-/// Hangs while an array is made: the error names the drive, and comes in time.
+/// A drive is unresponsive during the creation of an array: the error names the drive, and arrives in time.
 #[test]
 fn a_drive_that_hangs_while_an_array_is_made_is_named() {
     let hangs: [(&str, Ops); 4] = [
@@ -307,7 +308,7 @@ fn a_drive_that_hangs_while_an_array_is_made_is_named() {
     }
 }
 
-/// A drive that answers again is taken back by a later start, or left behind; what it still owed does no harm.
+/// A later start re-adds a drive that answers again, or leaves it out. Its outstanding requests are harmless.
 #[test]
 fn what_a_hung_drive_does_late_harms_no_other() {
     let mut stage = logged();

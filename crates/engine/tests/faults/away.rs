@@ -1,4 +1,4 @@
-//! Members that are away while something happens to the array, and come back.
+//! Tests with members that are absent during events of the array, and return.
 
 use strake_dev_mem::{Effect, Ops, Rule};
 use strake_engine::Consistency;
@@ -8,7 +8,7 @@ use strake_units::{Lba, LbaRange, MemberIndex};
 use crate::redo::verify_old_or_new;
 use crate::stage::{DEGRADED, Set, Stage};
 
-/// Starts without a member, and takes it back.
+/// Starts without a member, and re-adds the member.
 fn back(stage: &mut Stage, member: usize) {
     let disk = stage.disks.remove(member);
     stage.again(DEGRADED);
@@ -56,7 +56,7 @@ fn a_member_that_is_absent_without_a_record_lacks_everything() {
     let elsewhere = 40_000;
     stage.fill(2000, 170, 3);
     stage.write(elsewhere, 50, 4).expect("works");
-    // Long enough for marks to be taken back.
+    // The time suffices for the bits to be cleared.
     stage.pass(10);
     stage.fail(2).expect("allowed");
     let pending = stage.array().begin_set_consistency(Consistency::None);

@@ -1,4 +1,4 @@
-//! Blocks that nothing is left to recover from: the rebuild continues, and only they are lost.
+//! Tests with blocks that cannot be reconstructed: the rebuild continues, and only these blocks are lost.
 
 use std::collections::BTreeSet;
 
@@ -13,10 +13,11 @@ use crate::stage::{DEGRADED, LOSSY, STRICTLY, Set, Stage, needs_consent};
 
 const BLOCKS: u64 = 1000;
 
-/// The block that cannot be read.
+/// The unreadable block.
 const BAD: u64 = 40;
 
-/// Makes the home of array block `at` unreadable until the rule is removed, as a drive does until it is written.
+/// Makes the location of array block `at` unreadable until the rule is removed. A real block stays unreadable until it
+/// is written.
 fn spoil(stage: &Stage, at: u64) -> (usize, RuleId) {
     let (member, byte) = stage.home(at);
     let medium = Effect::Fail(IoErrorKind::Medium);
@@ -24,7 +25,7 @@ fn spoil(stage: &Stage, at: u64) -> (usize, RuleId) {
     (member, stage.disks[member].plan.add(rule))
 }
 
-/// The array block that `member` holds in the column of block `at`, unless that is parity.
+/// Returns the array block of `member` in the column of block `at`, unless it is parity.
 fn beside(stage: &Stage, at: u64, member: usize) -> Option<u64> {
     let geometry = stage.status().geometry;
     let place = geometry.place(Lba(at));
@@ -32,7 +33,7 @@ fn beside(stage: &Stage, at: u64, member: usize) -> Option<u64> {
     geometry.data_at(MemberIndex(member as u8), row).map(|lba| lba.0)
 }
 
-/// Reads every block by itself and returns those that are answered with an error; the others are compared.
+/// Reads every block individually, and returns the blocks with an error. The other blocks are compared.
 fn survey(stage: &mut Stage, blocks: u64) -> BTreeSet<u64> {
     let mut lost = BTreeSet::new();
     for at in 0..blocks {
@@ -71,7 +72,7 @@ fn lost_events(stage: &Stage) -> u64 {
 /// left to recover it from.
 struct Holed {
     stage: Stage,
-    /// The member with the unreadable block.
+    /// Returns the member with the unreadable block.
     source: usize,
     rule: RuleId,
     /// The block of the target that could not be filled, unless that is parity.
@@ -104,7 +105,7 @@ fn check_finishes(level: Level, members: usize, away: u8) {
     for _ in 0..2 {
         assert_eq!(listed(&stage), lost);
         assert_eq!(survey(&mut stage, BLOCKS), lost);
-        // What is listed is known after a restart.
+        // The list is available after a restart.
         stage.restart();
     }
     // The drive remembers after all: nothing was given up, so everything is back, and comes off the list when read.
@@ -160,7 +161,7 @@ fn f09_with_two_members_missing_and_one_of_them_back() {
         .filter_map(|member| beside(&stage, BAD, member))
         .collect();
     assert_eq!(survey(&mut stage, BLOCKS), lost);
-    // The member that is away holds what was missing.
+    // The absent member has the missing data.
     stage.readd(away as u8).expect("it is ours");
     stage.healthy();
     assert_eq!(survey(&mut stage, BLOCKS), BTreeSet::new());
@@ -329,13 +330,13 @@ fn f09_a_crash_at_any_round_of_giving_up_makes_nothing_up() {
     }
 }
 
-/// A long list takes many pages, and a crash may come between them. The copy that counts is not the one written over.
+/// A long list has many pages, and a crash may occur between their writes. The valid copy is not overwritten.
 #[test]
 fn f09_a_list_cut_short_leaves_the_one_before() {
     let mut stage = Set::new(Level::Raid5, 4).filled(BLOCKS, 100, 3);
     stage.crowd_bad_blocks(50);
     stage.again(STRICTLY);
-    // A member that goes out before parity is right leaves doubt.
+    // A member that goes out before the resync leaves regions in doubt.
     stage.until("the resync", |stage| stage.status().resync.is_none());
     let (source, _) = spoil(&stage, BAD);
     let target = (source + 1) % 4;
@@ -406,7 +407,7 @@ fn f09_a_resync_finishes_around_blocks_that_nothing_can_recover() {
     assert!(!stage.status().resync_halted);
     assert_eq!(listed(&stage), lost);
     assert_eq!(survey(&mut stage, BLOCKS), lost);
-    // The others of the column have no parity that could be believed until it is written again.
+    // The other blocks of the column have no valid parity until it is written again.
     assert_eq!(stage.write(2 * strip + 8, 1, 41), Ok(()));
     for (member, rule) in rules {
         stage.disks[member].plan.remove(rule);
@@ -508,7 +509,7 @@ fn a_bad_block_slows_down_its_own_band_alone() {
     assert_eq!(at_once(&mut stage, read), 0, "its own band is for a task");
     let read = stage.read_op(far, 1);
     assert_eq!(at_once(&mut stage, read), 1, "another one is read directly");
-    // Its region is marked from then on.
+    // From then on, its region is marked.
     stage.write(far, 1, 6).expect("all is well");
     let write = stage.write_op(far, 1, 7);
     stage.expect(far, 1, 7);

@@ -1,4 +1,4 @@
-//! What a person may ask of an array while it serves, and what it tells.
+//! Tests of control operations on a serving array, and of its events.
 
 use strake_dev_mem::{Effect, Ops, Rule};
 use strake_engine::{ArrayEvent, ArrayEventKind, Maintenance};
@@ -26,7 +26,7 @@ fn a_paused_rebuild_stands_still_and_goes_on() {
         let before = stage.status();
         assert_eq!(before.maintenance, PAUSED);
         assert_eq!(before.rebuild.expect("it is being rebuilt").done_bytes, 0);
-        // In the middle as well.
+        // The middle is read as well.
         stage.array().set_maintenance(Maintenance::default());
         stage.until("some progress", |s| s.status().rebuild.is_some_and(|r| r.done_bytes > 0));
         stage.array().set_maintenance(PAUSED);
@@ -40,7 +40,7 @@ fn a_paused_rebuild_stands_still_and_goes_on() {
     }
 }
 
-/// What is paused before a restart builds nothing behind it, whatever the cores do next.
+/// Paused maintenance starts no work after a restart.
 #[test]
 fn a_rebuild_that_starts_paused_builds_nothing() {
     let mut stage = large(Level::Raid6, 4, 2);
@@ -58,7 +58,8 @@ fn a_rebuild_that_starts_paused_builds_nothing() {
     stage.verify_rebuilt(40_000);
 }
 
-/// A paused rebuild kept an array from stopping: its task waited for a window that never opened.
+/// The history of the bug: a paused rebuild prevented the stop of an array, because its task waited for a window that
+/// never opened.
 #[test]
 fn a_paused_array_stops_in_order() {
     let mut stage = large(Level::Raid6, 4, 2);
@@ -97,7 +98,7 @@ fn a_life_is_reported_in_order() {
     assert_eq!(kinds(&stage), [(None, ArrayEventKind::Lost)]);
 }
 
-/// A resync that met a block which nothing can recover stopped, and that was not reported.
+/// The history of the bug: a resync halted at a block that could not be reconstructed, and this was not reported.
 #[test]
 fn a_halted_resync_is_reported_and_tried_again() {
     let mut stage = Set { disk_bytes: 60 << 20, ..Set::new(Level::Raid5, 3) }.filled(2000, 100, 3);
@@ -111,7 +112,7 @@ fn a_halted_resync_is_reported_and_tried_again() {
             (disk, stage.disks[disk].plan.add(rule.within(range)))
         })
         .collect();
-    // What nothing can recover is listed as bad, unless there is no room.
+    // A block that cannot be reconstructed is listed as bad, unless the list is full.
     stage.crowd_bad_blocks(1);
     stage.again(STRICTLY);
     stage.until("the halt", |stage| stage.status().resync_halted);
@@ -122,7 +123,7 @@ fn a_halted_resync_is_reported_and_tried_again() {
         reported,
         [(None, ArrayEventKind::ResyncStarted), (None, ArrayEventKind::ResyncHalted)]
     );
-    // Trying again does not help while the blocks are as they are, and is reported again.
+    // A new attempt fails while the blocks are unchanged, and is reported again.
     let pending = stage.array().begin_resume();
     stage.asked(pending).expect("allowed");
     stage.until("the halt", |stage| !kinds(stage).is_empty());

@@ -1,4 +1,4 @@
-//! Copies that differ after a crash, until the resync has made them agree.
+//! Tests with copies that differ after a crash, until the resync has made them consistent.
 
 use strake_block::{DeallocateReads, IoErrorKind};
 use strake_dev_mem::{Effect, Fate, Ops, Rule, When};
@@ -41,7 +41,7 @@ fn differing_on(mut set: Set, newest: Option<usize>) -> Differing {
     Differing { stage, newest, place }
 }
 
-/// What block 7 holds since that write.
+/// The content of block 7 since this write.
 pub fn new() -> Vec<u8> {
     Stage::pattern(3 * 512, 9)[..512].to_vec()
 }
@@ -55,7 +55,7 @@ fn a_read_of_copies_that_differ_is_repeatable() {
         [(Level::Raid1, 2, 1), (Level::Raid1, 3, 2), (Level::Raid10, 4, 2)]
     {
         let Differing { mut stage, newest, .. } = differing(level, members, cores);
-        // Two at once, and one that has a part of the write only.
+        // Two members at the same time, and one member that has only a part of the write.
         let ops = [stage.read_op(7, 1), stage.read_op(8, 2), stage.read_op(6, 8)];
         let ids = ops.map(|op| stage.submit(0, op));
         let seen = ids.map(|id| bytes_of(stage.answer(id)).expect("it can be read"));
@@ -121,7 +121,7 @@ fn written(stage: &mut Stage) -> Vec<u64> {
     seen.filter(|io| !matches!(io.op, 'r' | 'f')).map(|io| io.bytes).collect()
 }
 
-/// What a read of one block writes.
+/// Returns the bytes that a read of one block writes.
 fn written_by_read(stage: &mut Stage, at: u64) -> Vec<u64> {
     stage.watch();
     stage.read(0, at, 1).expect("it can be read");
@@ -148,7 +148,7 @@ fn copies_that_agree_are_not_written_again() {
         let seen = stage.read(0, 0, BAND);
         stage.fail(newest as u8).expect("allowed");
         assert_eq!(stage.read(0, 0, BAND), seen, "{level:?} x{members}");
-        // A copy of another strip or band is as it was.
+        // Copies of other strips and bands are unchanged.
         let next = written_by_read(&mut stage, BAND);
         assert_eq!(next.len(), if level == Level::Raid1 { others - 1 } else { 1 }, "{level:?}");
     }
@@ -167,7 +167,7 @@ fn a_read_of_a_mirror_before_its_initialization_is_repeatable() {
     }
 }
 
-/// A write of a whole strip of a band reaches every copy. That of a part says nothing about the rest.
+/// A write of a whole strip of a band reaches every copy. A write of a part does not affect the rest.
 #[test]
 fn copies_that_were_written_whole_agree() {
     let mut stage = uninitialized(Level::Raid1, 2);
@@ -268,7 +268,7 @@ pub fn resynced_on(set: Set, newest: Option<usize>) -> Differing {
     Differing { stage, newest, place }
 }
 
-/// The members that have a copy of block 7.
+/// Returns the members with a copy of block 7.
 fn holders(level: Level, members: usize, newest: usize) -> Vec<usize> {
     if level == Level::Raid1 { (0..members).collect() } else { vec![newest, newest ^ 1] }
 }

@@ -239,6 +239,18 @@ impl<'a> Fleet<'a> {
         self.run(doing, &mut Work { op: &op, done: &mut done })
     }
 
+    /// Flushes the caches of all members, so that everything that can be read there is stable.
+    ///
+    /// # Errors
+    /// If members fail. The other members have been flushed.
+    pub(crate) fn flush(&mut self, doing: &str) -> Result<(), Failed> {
+        let once = Task { of: 0, offset: 0, bytes: 0 };
+        self.lanes.iter_mut().flatten().for_each(|lane| lane.todo.push_back(once));
+        let op = |_: &Task, _: Lba| Op::Flush;
+        let mut done = |_: Task, result: Result<Op, IoError>| result.map(|_| Vec::new());
+        self.run(doing, &mut Work { op: &op, done: &mut done })
+    }
+
     /// Executes the tasks on all members concurrently.
     fn run(&mut self, doing: &str, work: &mut Work<'_>) -> Result<(), Failed> {
         let mut time = self.look();

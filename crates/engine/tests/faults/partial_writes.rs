@@ -1,10 +1,12 @@
 //! Partial writes: in mode `strict` a small write records what it is about to change before it changes anything, so a
 //! crash that costs a member harms no other write, though nothing is written twice.
 
-use strake_dev_mem::{Effect, Ops, Rule, TearUnit, When};
+use strake_block::blocking::Blocking;
+use strake_block::{Durability, Op};
+use strake_dev_mem::{Effect, Fate, Ops, Rule, TearUnit, When};
 use strake_engine::{ArrayEventKind, Consistency, Outcome, PartialWrites, Recovery};
 use strake_raid::{Level, MemberState};
-use strake_units::Nanos;
+use strake_units::{CoreIndex, Nanos};
 
 use crate::redo::bytes;
 use crate::stage::{DATA, DEGRADED, LOSSY, STRICTLY, Seen, Set, Stage};
@@ -363,4 +365,39 @@ fn what_is_unreadable_at_the_start_is_written_again() {
             stage.check_parity(40);
         }
     }
+}
+
+/// The write of a daemon that was killed arrives in the cache of its drive, and the start finds it there. Its record is
+/// invalid after the start. A power failure then took the block back, and a lost member was computed from new parity
+/// and old data.
+#[test]
+fn f03_an_interrupted_write_that_is_visible_is_stable_after_the_start() {
+    let mut set = Set::strict(Level::Raid6, 6);
+    set.cached = true;
+    let mut stage = filled(set);
+    let at = 5;
+    let strip = u64::from(stage.status().geometry.strip_blocks());
+    let ((stuck, byte), (lost, _)) = (stage.home(at), stage.home(at + strip));
+    stage.cut_write(stuck, at, 1);
+    stage.down();
+    let Op::Write { data, .. } = stage.write_op(at, 1, 99) else { unreachable!("it is a write") };
+    let queue = stage.disks[stuck].drive.device.open_queue(CoreIndex(0), 1).expect("it serves");
+    let mut now = 0;
+    let mut wait = || {
+        now += 1_000_000;
+        Some(Nanos(now))
+    };
+    let range = stage.on_disk(byte, 1);
+    let write = Op::Write { at: range.start, data, durability: Durability::Normal };
+    Blocking::new(queue, &mut wait).run(write).expect("it is in the cache");
+
+    stage.disks[lost].vanish();
+    let found = stage.recovered(DEGRADED).partial_writes;
+    assert_eq!((found.new, found.old, found.repaired), (1, 0, 0), "{found:?}");
+    stage.down();
+    stage.disks.iter().for_each(|disk| disk.plan.power_cut_with(|_| Fate::Drop));
+    stage.disks[lost].vanish();
+    assert_eq!(stage.again(DEGRADED), 0);
+    settle(&mut stage, &[(at, 1, 99)]);
+    stage.verify(2000);
 }

@@ -196,11 +196,12 @@ impl From<ArrayError> for NotOpened {
 
 /// Checks the labels against geometry and bitmaps, and opens a new epoch.
 ///
-/// Everything is read first, and may be refused before the first write. After a crash, the members are then flushed: the
-/// decisions hold for what was read. Then each step is stable before the next step starts. An update that a crash interrupted is finished (label, pages and list of bad blocks), so that no member is
-/// two generations behind. If the log is replayed without absent members, a label records them as missing. Then the log
-/// is replayed, the pages are written, and finally the label of the new epoch. After an interruption, the next start
-/// finds one of these states and starts again.
+/// Everything is read first, and may be refused before the first write. After a crash, the members are then flushed, so
+/// that the decisions hold for what was read. Then each step is stable before the next step starts. An update that a
+/// crash interrupted is finished (label, pages and list of bad blocks), so that no member is two generations behind. If
+/// the log is replayed without absent members, a label records them as missing. Then the log is replayed, the pages are
+/// written, and finally the label of the new epoch. After an interruption, the next start finds one of these states and
+/// starts again.
 fn open(
     mut found: strake_ondisk::Assembled,
     drives: &[Drive],

@@ -196,12 +196,11 @@ impl From<ArrayError> for NotOpened {
 
 /// Checks the labels against geometry and bitmaps, and opens a new epoch.
 ///
-/// Everything is read first, and may be refused before the first write. After a crash, the members are then flushed, so
-/// that the decisions hold for what was read. Then each step is stable before the next step starts. An update that a
-/// crash interrupted is finished (label, pages and list of bad blocks), so that no member is two generations behind. If
-/// the log is replayed without absent members, a label records them as missing. Then the log is replayed, the pages are
-/// written, and finally the label of the new epoch. After an interruption, the next start finds one of these states and
-/// starts again.
+/// Everything is read first, and may be refused before the first write. Then each step is stable before the next step
+/// starts. An update that a crash interrupted is finished (label, pages and list of bad blocks), so that no member is
+/// two generations behind. If the log is replayed without absent members, a label records them as missing. Then the log
+/// is replayed, the pages are written, and finally the label of the new epoch. After an interruption, the next start
+/// finds one of these states and starts again.
 fn open(
     mut found: strake_ondisk::Assembled,
     drives: &[Drive],
@@ -288,11 +287,6 @@ fn open(
     };
     recovery.loss_accepted |= losses.any();
     losses.are_accepted(&superblock, places, policy, carried)?;
-    if crashed {
-        // A write that a crash interrupted may be visible without being stable. The recovery takes visible blocks for
-        // arrived, and its records are invalid afterwards, so a later power failure must not revert such a block.
-        fleet.flush("making interrupted writes stable after a crash").map_err(blame)?;
-    }
     let unserved = found.unserved;
     let mut assembled = Assembled::new(found.superblock, geometry, states, members, bitmaps, bad);
     behind.extend(pages);

@@ -360,6 +360,11 @@ impl Log {
         carried: &mut Carried,
         fleet: &mut Fleet<'_>,
     ) -> Result<u64, Failed> {
+        if !self.remedies.is_empty() {
+            // An interrupted write may be visible without being stable. The remedies take visible blocks for arrived,
+            // and the next epoch invalidates the records, so a later power failure must not revert such a block.
+            fleet.flush("making interrupted writes stable after a crash")?;
+        }
         let left = self.marked(regions.count(), |remedy| remedy.left);
         let redone = self.redo.len() as u64;
         // Each band has one record, so these writes do not overlap.

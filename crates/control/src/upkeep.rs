@@ -1,7 +1,8 @@
-//! What the daemon does by itself, every 400 ms: starts what waits, notices drives that went and came back, uses
-//! spares, and tells what changed.
+//! The work that the daemon does automatically, every 400 ms: it starts recorded arrays, notices drives that were
+//! removed or returned, uses spares, and reports what changed.
 //!
-//! What waits for drives is done by actions beside a round, so that one drive that hangs holds up none of the others.
+//! Actions that run concurrently with a round do the work that waits for drives. An unresponsive drive therefore does
+//! not delay the other drives.
 
 use std::time::{Duration, Instant};
 
@@ -56,15 +57,15 @@ pub(crate) mod taken;
 pub(crate) mod watch;
 
 impl Control {
-    /// One round of upkeep, which waits for no drive: what does so goes on beside it.
+    /// Runs one round of upkeep. The round waits for no drive: the work that waits for drives runs concurrently.
     ///
     /// # Errors
-    /// When an earlier command panicked; an event reports any other failure.
+    /// An earlier command panicked. An event reports every other failure.
     pub fn round(&self) -> Result<(), ControlError> {
         tend(self, Pace::Beside)
     }
 
-    /// One round of upkeep with all that it does, one piece after the other.
+    /// Runs one round of upkeep, with all its actions in sequence.
     ///
     /// # Errors
     /// As [`round`](Self::round).
@@ -75,7 +76,7 @@ impl Control {
 
 fn tend(control: &Control, pace: Pace) -> Result<(), ControlError> {
     tend_remotes(control)?;
-    // Before anything opens a block device: those of taken drives are taken first.
+    // This step comes before any block device is opened: the block devices of taken drives are taken first.
     control.with(notice_appeared)?;
     control.act(pace, "take drives".to_owned(), take_late)?;
     launch_starts(control)?;
@@ -95,16 +96,16 @@ fn tend(control: &Control, pace: Pace) -> Result<(), ControlError> {
         }
     })?;
     notice_pulled(control, pace)?;
-    // Before spares: the drive of a copy may be recorded as one.
+    // This step comes before spares are used: the drive of a copy may be recorded as a spare.
     resume_copies(control, pace)?;
-    // At once: what is written from here on is missing on members that are out.
+    // This step is not delayed: members that are out lack every later write.
     note_newest(control)?;
     readd_returned(control, pace)?;
     tend_spares(control, pace)?;
     use_spares(control, pace)?;
     tend_doubts(control)?;
     tend_scrubs(control)?;
-    // After spares: a drive that is out may take long to answer.
+    // This step comes after spares are used: the drive of a member that is out may answer late.
     look_at_prospects(control, pace)?;
     record_on_members(control, pace)?;
     note_newest(control)?;

@@ -1,5 +1,5 @@
-//! Block devices that appeared. Those of taken drives are held back until the drives are taken: an array that used them
-//! with the kernel driver would keep them from being taken.
+//! Block devices that appeared. The block devices of taken drives are held back until the drives are taken: a drive
+//! cannot be taken while an array uses it with the kernel driver.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use crate::record::store::TakenRecord;
 use crate::state::late_takes::Held;
 use crate::upkeep::taken::{Found, look_for, note_not_taken};
 
-/// Looks for block devices that appeared, and decides which of them arrays may use. The first part of a round.
+/// Finds the block devices that appeared, and decides which of them arrays may use. This is the first part of a round.
 pub(crate) fn notice_appeared(manager: &mut Manager) {
     if manager.stopping {
         return;
@@ -28,8 +28,8 @@ pub(crate) fn notice_appeared(manager: &mut Manager) {
     }
 }
 
-/// A drive that did not come up is tried again after it was replugged. While it is given back to the kernel, only its
-/// block device is missing.
+/// Forgets the failures of drives that are absent. A drive that failed to start is tried again after it was replugged.
+/// While a drive is being returned to the kernel, only its block device is absent, so its failure is kept.
 fn forget_failures_of_gone(manager: &mut Manager) {
     let host = manager.options.binder.host();
     let records = &manager.records;
@@ -38,8 +38,9 @@ fn forget_failures_of_gone(manager: &mut Manager) {
     });
 }
 
-/// Holds back the block devices of taken drives. Returns the others, and those that are no longer held back. The first
-/// look finds drives that the start could not take, and whose reason was reported: they are not held back.
+/// Holds back the block devices of taken drives. Returns the other devices, and the devices that are no longer held
+/// back. The first call finds drives that the start could not take, and whose reasons were reported: they are not held
+/// back.
 fn hold_back(manager: &mut Manager, appeared: Vec<String>, is_first: bool) -> BTreeSet<String> {
     let mut held = std::mem::take(&mut manager.late_takes.held_back);
     let mut free: BTreeSet<String> = appeared.iter().chain(held.keys()).cloned().collect();
@@ -49,7 +50,7 @@ fn hold_back(manager: &mut Manager, appeared: Vec<String>, is_first: bool) -> BT
     for (path, serial) in expected {
         let late = &mut manager.late_takes;
         if !is_first && appeared.contains(&path) {
-            // It returned: what was reported before no longer counts.
+            // The drive returned, so the earlier report no longer applies.
             late.reported.remove(&serial);
         }
         let is_reported = late.reported.contains_key(&serial);
@@ -63,7 +64,7 @@ fn hold_back(manager: &mut Manager, appeared: Vec<String>, is_first: bool) -> BT
             held.insert(path, now);
             continue;
         }
-        // The next attempt to take it is made in this round.
+        // The next attempt to take the drive occurs in this round.
         late.last = None;
         free.remove(&path);
         late.held_back.insert(path, now);
@@ -77,7 +78,7 @@ fn hold_back(manager: &mut Manager, appeared: Vec<String>, is_first: bool) -> BT
     free
 }
 
-/// Taken drives that the kernel drives, and that may come up when they are bound: block devices, and serial numbers.
+/// The block devices and serial numbers of taken drives that the kernel drives, and that may start when they are bound.
 fn driven_by_kernel(manager: &Manager) -> BTreeMap<String, String> {
     let (late, all) = (&manager.late_takes, &manager.records.taken);
     let mut records: Vec<&TakenRecord> = all.iter().collect();

@@ -1,8 +1,8 @@
-//! Copies of members to other drives, over restarts.
+//! Copies of members to other drives, which continue after restarts.
 //!
-//! The engine forgets a copy that has not ended when the array stops. What an administrator ordered is recorded here
-//! before the drive is touched, and begun again whenever the array runs and the very same drive is here: it is known by
-//! its medium, since paths change. A copy that waits is a job like one that runs.
+//! The engine forgets an unfinished copy when the array stops. Each copy that the operator requested is recorded before
+//! the first write to the drive. It is started again when the array runs and the same drive is present. The drive is
+//! found by its identity, because paths change. A waiting copy is a job like a running copy.
 
 use strake_api::v1 as api;
 use strake_engine::Drive;
@@ -22,7 +22,8 @@ use crate::policy::advice::copy_next;
 use crate::record::store::CopyRecord;
 use crate::upkeep::replacement::{begin_replacement, forget_copy};
 
-/// Begins the copies again that a restart interrupted. What prevents that is reported once, and shown until it is over.
+/// Starts the copies again that a restart interrupted. An obstacle is reported once, and shown for as long as it
+/// exists.
 pub(crate) fn resume_copies(control: &Control, pace: Pace) -> Result<(), ControlError> {
     for (array, copy) in control.with(waiting_copies)? {
         let name = format!("copy of member {} of {array}", copy.slot);
@@ -42,7 +43,7 @@ fn resume_copy(
     array: &str,
     copy: &CopyRecord,
 ) -> Result<(), ControlError> {
-    // It may have been called off while others were looked at.
+    // The copy may have been cancelled while other copies were processed.
     if !control.with(|m| m.records.copies(array).any(|other| other == copy))? {
         return Ok(());
     }
@@ -59,7 +60,7 @@ fn resume_copy(
     begin_replacement(control, &place, drive)
 }
 
-/// The drive of a copy, wherever it is now.
+/// Finds the drive of a copy at its recorded path or at any other path.
 fn find_copy(
     control: &Control,
     reserved: &mut Reserved,
@@ -86,10 +87,10 @@ fn find_copy(
     })
 }
 
-/// Copies that are recorded and not under way, of members that are still those that were to be copied. One that
-/// failed since or is missing is reconstructed on the same drive, as if it had failed during the copy.
+/// The recorded copies that do not run, for slots that still have the member that was to be copied. A member that
+/// failed since, or that is missing, is reconstructed on the same drive, as if it had failed during the copy.
 fn waiting_copies(manager: &mut Manager) -> Vec<(String, CopyRecord)> {
-    // The drive of a copy may be one that is to be taken first.
+    // The drive of a copy may be a drive that must be taken first.
     if manager.stopping || !manager.late_takes.held_back.is_empty() {
         return Vec::new();
     }
@@ -97,18 +98,18 @@ fn waiting_copies(manager: &mut Manager) -> Vec<(String, CopyRecord)> {
     let mut over = Vec::new();
     for running in &manager.running {
         let (uuid, status) = (running.uuid(), running.array.status());
-        // The task that has reserved it knows more than the records.
+        // The task that has reserved the array may have changed it since it was recorded.
         if manager.reserved.contains(&array_key(&uuid)) {
             continue;
         }
         for copy in manager.records.copies(&uuid) {
             let member = status.members.get(usize::from(copy.slot));
             let Some(member) = member.filter(|m| m.uuid.to_string() == copy.member) else {
-                // The other drive has the place already.
+                // The replacement is already the member.
                 over.push((uuid.clone(), copy.slot));
                 continue;
             };
-            // What was in memory went with the daemon before this one.
+            // A drive in memory was lost with the previous daemon.
             if !outlasts(&copy.path) && running.replacement.is_none() {
                 over.push((uuid.clone(), copy.slot));
                 continue;
@@ -131,7 +132,7 @@ fn waiting_copies(manager: &mut Manager) -> Vec<(String, CopyRecord)> {
     waiting
 }
 
-/// A drive that is being copied to is no longer a spare, whatever a crash left in the records.
+/// Removes the drive of a copy from the recorded spares, because a crash may have left it there.
 fn take_from_spares(manager: &mut Manager, identity: &str) -> Result<(), ControlError> {
     let mut config = manager.records.config.clone();
     config.spares.retain(|spare| spare.identity != identity);
@@ -142,9 +143,9 @@ fn take_from_spares(manager: &mut Manager, identity: &str) -> Result<(), Control
     Ok(())
 }
 
-/// Takes note of why a copy is not begun again, or that it is.
+/// Records why a copy is not started again, or that it was started.
 fn note_copy(manager: &mut Manager, uuid: &str, copy: &CopyRecord, error: Option<ControlError>) {
-    // It may have been called off meanwhile.
+    // The copy may have been cancelled in the meantime.
     if !manager.records.copies(uuid).any(|other| other == copy) {
         return;
     }
@@ -162,7 +163,7 @@ fn note_copy(manager: &mut Manager, uuid: &str, copy: &CopyRecord, error: Option
     manager.record(note.member(slot).cause(why).next(copy_next(&name, path)));
 }
 
-/// Shows copies that wait as jobs.
+/// Shows waiting copies as jobs.
 pub(crate) fn show_waiting_copies(manager: &Manager, uuid: &str, view: &mut api::Array) {
     for copy in manager.records.copies(uuid) {
         let slot = usize::from(copy.slot);
@@ -185,7 +186,7 @@ pub(crate) fn show_waiting_copies(manager: &Manager, uuid: &str, view: &mut api:
     }
 }
 
-/// Calls off a copy that is recorded and not under way. False when it is.
+/// Cancels a recorded copy that does not run. Returns false if the copy runs.
 pub(crate) fn cancel_waiting_copy(
     manager: &mut Manager,
     at: usize,

@@ -1,7 +1,7 @@
-//! Switches the lights of slots to what the state of their drives asks for.
+//! Sets the locate LEDs of slots to the patterns that the states of their drives require.
 //!
-//! A write to sysfs may wait for firmware. Each light is switched on a thread of its own, within a limit, and one that
-//! does not answer is left alone until it does; see [`crate::bounded`].
+//! A write to sysfs may wait for firmware. Each LED is set by a separate thread, within a time limit. An unresponsive
+//! LED is not set again until its firmware answers; see [`crate::bounded`].
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError};
@@ -24,22 +24,23 @@ use crate::policy::lights::{Fact, Facts, add_array};
 use crate::policy::spares::SpareState;
 use crate::state::lights::{Spot, Survey, Switched, Wanted, changes};
 
-/// Looks whether lights are to be switched.
+/// Starts [`switch_lights`] if LEDs may have to be set.
 pub(crate) fn tend_lights(control: &Control, pace: Pace) -> Result<(), ControlError> {
     let is_due = control.with(|m| !m.stopping && m.lights.is_due(&facts(m), LIGHTS_EVERY))?;
     if is_due { control.act(pace, "lights".to_owned(), switch_lights) } else { Ok(()) }
 }
 
-/// Switches every light that does not show what it should. Waits for [`LIGHT_LIMIT`] at most, and for another that does
-/// the same.
+/// Sets every LED that does not show the required pattern. Waits for at most [`LIGHT_LIMIT`], and for a concurrent
+/// call.
 pub(crate) fn switch_lights(control: &Control) -> Result<(), ControlError> {
     look_at_lights(control, LIGHTS_EVERY)
 }
 
-/// The same; lights that were last compared with what they should show longer ago than `every` are compared again.
+/// Sets every LED that does not show the required pattern. Compares an LED again if its last comparison is older than
+/// `every`.
 pub(crate) fn look_at_lights(control: &Control, every: Duration) -> Result<(), ControlError> {
     let gate = control.with(|m| Arc::clone(&m.lights.gate))?;
-    // What is behind it is nothing that a panic could have left half done.
+    // The lock protects no data, so a panic leaves no partial change.
     let _one = gate.lock().unwrap_or_else(PoisonError::into_inner);
     let (look, machine, binder, taken) = control.with(|m| {
         let facts = facts(m);
@@ -60,7 +61,7 @@ pub(crate) fn look_at_lights(control: &Control, every: Duration) -> Result<(), C
     })
 }
 
-/// What is known of drives that can have a light: those of the kernel, and those on the PCI bus.
+/// The facts about drives that can have an LED: the drives of the kernel, and the drives on the PCI bus.
 fn facts(manager: &Manager) -> Facts {
     let mut facts = Facts::new();
     for running in &manager.running {
@@ -70,12 +71,12 @@ fn facts(manager: &Manager) -> Facts {
         let fact = match manager.spares.get(spare) {
             Some(SpareState::Ready(_)) => Fact::Spare,
             Some(SpareState::Failed(_)) => Fact::Failed,
-            // One that another program uses is well, and not to be pulled.
+            // A drive that another program uses is healthy, and must not be pulled.
             Some(SpareState::Missing(_) | SpareState::Occupied(_)) | None => continue,
         };
         facts.entry(spare.path.clone()).or_default().insert(fact);
     }
-    // Given up, or not stopped for certain; no array has to have noticed.
+    // Such a drive was abandoned, or may not have stopped. This fact does not depend on an array.
     for open in manager.drives.all().iter().filter(|open| is_gone(&open.drive)) {
         facts.entry(open.drive.path.clone()).or_default().insert(Fact::Failed);
     }
@@ -87,13 +88,14 @@ fn facts(manager: &Manager) -> Facts {
 /// A drive that is taken from the kernel.
 pub(crate) struct Taken {
     pub(crate) path: String,
-    /// Its serial number; empty when it is not known.
+    /// The serial number of the drive; empty if it is unknown.
     pub(crate) serial: String,
-    /// Whether this process has it open, so that the serial number is its own and not only recorded.
+    /// Whether this process has the drive open. The serial number then comes from the drive and not only from the
+    /// record.
     pub(crate) is_open: bool,
 }
 
-/// Drives that are taken from the kernel. One that is open comes after its record.
+/// The drives that are taken from the kernel. An open drive comes after its record.
 fn taken(manager: &Manager) -> Vec<Taken> {
     let open = manager.drives.all().iter().filter_map(|open| {
         let serial = open.pci.as_ref()?.facts()?.controller.serial;
@@ -108,7 +110,7 @@ fn taken(manager: &Manager) -> Vec<Taken> {
     recorded.chain(open).collect()
 }
 
-/// The drives of the machine that are in slots with lights, by each of their paths.
+/// The drives of the host that are in slots with LEDs, by each of their paths.
 pub(crate) fn survey(machine: &Machine, host: &Host, taken: Vec<Taken>) -> Survey {
     let mut survey = Survey::new();
     let spot = |slot: Slot, drive: &str| {
@@ -121,7 +123,7 @@ pub(crate) fn survey(machine: &Machine, host: &Host, taken: Vec<Taken>) -> Surve
     }
     for Taken { path, serial, is_open } in taken {
         let Some(address) = pci_address(&path) else { continue };
-        // The recorded drive is bound to VFIO. What the kernel drives at its address may be another.
+        // The recorded drive is bound to VFIO. A drive that the kernel drives at this address may be another drive.
         let of_kernel = || host.picture(address)?.identity.map(|identity| identity.serial);
         let serial = if is_open { serial } else { of_kernel().unwrap_or(serial) };
         let drive = if serial.is_empty() { &path } else { &serial };
@@ -131,12 +133,12 @@ pub(crate) fn survey(machine: &Machine, host: &Host, taken: Vec<Taken>) -> Surve
     survey
 }
 
-/// What identifies a drive under the kernel's driver and without it.
+/// The identity of a drive, which is the same with the driver of the kernel and without it.
 fn identity(drive: &KernelDrive) -> &str {
     if drive.serial.is_empty() { &drive.identity } else { &drive.serial }
 }
 
-/// Switches lights, all at the same time. One that was unplugged meanwhile is left out.
+/// Sets LEDs, all at the same time.
 fn switch(changes: Wanted, is_shown: impl Fn(&str, Pattern) -> bool) -> Vec<Switched> {
     let mut lights = Vec::new();
     let mut jobs: Vec<Job<Switched>> = Vec::new();
@@ -149,7 +151,7 @@ fn switch(changes: Wanted, is_shown: impl Fn(&str, Pattern) -> bool) -> Vec<Swit
         };
         jobs.push((name, Box::new(job)));
     }
-    // Each of them has a limit of its own; this one is for threads that are late.
+    // Each LED has a separate limit; this limit is for late threads.
     let (mut switched, late) = side_by_side(jobs, Instant::now() + LIGHT_LIMIT * 2);
     let late: BTreeSet<String> = late.into_iter().collect();
     let late = lights.into_iter().filter(|(name, _)| late.contains(name));
@@ -159,7 +161,8 @@ fn switch(changes: Wanted, is_shown: impl Fn(&str, Pattern) -> bool) -> Vec<Swit
     switched
 }
 
-/// Has a light show `pattern`, within the limit. One that has shown it is only compared.
+/// Sets an LED to `pattern`, within the limit. An LED that already showed the pattern is only compared. An LED that was
+/// removed counts as [`Pattern::Off`].
 fn show(name: &str, light: Light, pattern: Pattern, is_shown: bool) -> Result<Pattern, String> {
     let job = move || match light.is_there() {
         false => Ok(Pattern::Off),
@@ -174,7 +177,7 @@ fn show(name: &str, light: Light, pattern: Pattern, is_shown: bool) -> Result<Pa
     }
 }
 
-/// Reports lights that could not be switched: one event, because they usually have one reason.
+/// Reports the LEDs that could not be set. One event reports all of them, because they usually have the same cause.
 fn note_failed(manager: &Manager, failed: Vec<(String, String)>) {
     let Some((name, why)) = failed.first() else { return };
     let what = match failed.len() {
@@ -185,7 +188,7 @@ fn note_failed(manager: &Manager, failed: Vec<(String, String)>) {
     manager.record(note.next(ListDrivesRequest {}));
 }
 
-/// The slot of the drive at `path`, under any driver; `None` when it is in none.
+/// The slot of the drive at `path`, with any driver; `None` if the drive is in no slot.
 pub(crate) fn slot_at(machine: &Machine, path: &str) -> Option<Slot> {
     if let Some(address) = pci_address(path) {
         return machine.slot_at(address);

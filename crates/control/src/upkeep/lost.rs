@@ -1,9 +1,9 @@
-//! Arrays that lost more members than their redundancy covers: taken out of service, and started again like any that
-//! is recorded when enough members are back.
+//! Failed arrays: more members are absent than the level tolerates. They are taken out of service, and started again
+//! like any recorded array when enough members have returned.
 //!
-//! A lost array has recorded nothing of its loss, so it starts as it would after a crash. Clients that rely on what
-//! they did not flush are notified as after a crash: those of NBD lose their connection, and hosts of NVMe/TCP the
-//! queues that used it.
+//! A failed array has recorded nothing about its failure, so it starts as after a crash. Clients that rely on data
+//! which they did not flush are notified as after a crash: NBD clients lose their connection, and NVMe/TCP hosts lose
+//! the queues that used the array.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -19,22 +19,23 @@ use crate::state::offline::Offline;
 use crate::state::running::Running;
 use crate::upkeep::scrubs::keep_scrub;
 
-/// How long what drives of this machine owe a lost array is waited for.
+/// The time limit of the wait for the outstanding requests of a failed array on local drives.
 const LOCAL_DRAIN: Duration = Duration::from_secs(5);
 
-/// The same for remote drives: as long as their paths hold requests, and some more. What one owes after that keeps the
-/// array from being started (`has_to_wait`), and no thread waits for it.
+/// The time limit of the wait for the outstanding requests of a failed array on remote drives. It is longer than the
+/// time for which their paths hold requests. Requests that are outstanding afterwards prevent the next start of the
+/// array (`has_to_wait`), and no thread waits for them.
 const REMOTE_DRAIN: Duration = Duration::from_secs(40);
 
-/// Takes arrays out of service that are lost.
+/// Takes failed arrays out of service.
 pub(crate) fn set_aside_lost(control: &Control) -> Result<(), ControlError> {
     for (uuid, keys) in control.with(|m| lost_arrays(m))? {
-        // A command that works on it ends soon, because of the loss.
+        // A command that uses the array ends soon, because the array failed.
         let Some(reserved) = control.try_reserve(keys)? else { continue };
         let control = control.clone();
         let set_aside = move || set_aside(&control, &uuid, reserved);
-        // A drive may not answer for long, and other arrays are not to wait for it. Without a thread the next round
-        // tries again.
+        // A drive may be unresponsive for a long time, and other arrays must not wait for it. If no thread can be
+        // started, the next round tries again.
         if let Err(error) = thread::Builder::new().name("strake-lost".into()).spawn(set_aside) {
             tracing::warn!(reason = %error, "a lost array is not taken out of service yet");
         }
@@ -42,8 +43,8 @@ pub(crate) fn set_aside_lost(control: &Control) -> Result<(), ControlError> {
     Ok(())
 }
 
-/// Takes an array out of service, and keeps it reserved until its drives owe it nothing or `stop` gives up waiting:
-/// what arrives at one of them later would hit the array that is started from them.
+/// Takes an array out of service. Keeps the array reserved until its drives have no outstanding requests or until the
+/// time limit of `stop` passes: a write that arrives later would change the array that is started from these drives.
 fn set_aside(control: &Control, uuid: &str, reserved: Reserved) {
     match control.with(|m| take_lost(m, uuid)) {
         Ok(Some(running)) => stop(running),
@@ -57,25 +58,26 @@ fn set_aside(control: &Control, uuid: &str, reserved: Reserved) {
     drop(reserved);
 }
 
-/// Waits for what its drives owe a lost array, and lets go of them. The wait for a drive that hangs is limited.
+/// Waits for the outstanding requests of a failed array, and releases its drives. The wait for an unresponsive drive is
+/// limited.
 fn stop(running: Running) {
     let Running { array, drives, replacement, .. } = running;
     let mut all = drives.iter().flatten();
     let remote = all.any(|drive| drive.device.settle_time() > Nanos(0));
     let until = Instant::now() + if remote { REMOTE_DRAIN } else { LOCAL_DRAIN };
     for drained in array.begin_drain() {
-        // A core that has stopped answers nothing. A drive of this machine that still owes something later is refused
-        // when it is opened.
+        // A core that has stopped does not answer. A local drive that still has outstanding requests is refused when it
+        // is opened later.
         let _ = drained.recv_timeout(until.saturating_duration_since(Instant::now()));
     }
-    // There is nothing to record: its labels stay as they are.
+    // There is nothing to record: the labels remain unchanged.
     if let Err(error) = array.stop() {
         tracing::debug!(reason = %error, "stopped");
     }
     drop((drives, replacement));
 }
 
-/// Arrays that are lost, and what to reserve of each.
+/// The failed arrays, and the keys to reserve for each of them.
 fn lost_arrays(manager: &Manager) -> Vec<(String, Vec<String>)> {
     if manager.stopping {
         return Vec::new();
@@ -88,9 +90,9 @@ fn lost_arrays(manager: &Manager) -> Vec<(String, Vec<String>)> {
     .collect()
 }
 
-/// Moves a lost array from those that run to those that are offline.
+/// Moves a failed array from the running arrays to the offline arrays.
 fn take_lost(manager: &mut Manager, uuid: &str) -> Option<Running> {
-    // While it is there: its last state is noted, and its loss is reported.
+    // The last state is recorded and the failure is reported while the array is still among the running arrays.
     manager.newest.note(&manager.running, &manager.records);
     manager.observe();
     let at = manager.running.iter().position(|r| r.uuid() == uuid && r.array.status().lost)?;

@@ -1,6 +1,6 @@
-//! What every member knows of the control plane: settings and exports of its array, and which of their hosts have to
-//! authenticate. With the state directory lost,
-//! importing an array brings them back (F36).
+//! The configuration that every member records for the control plane: the settings and exports of its array, and the
+//! hosts of these exports that must authenticate. After the loss of the state directory, the import of an array
+//! restores them (F36).
 
 use std::slice;
 
@@ -28,7 +28,7 @@ use crate::state::running::Running;
 use crate::state::written::{Kept, Written};
 use crate::upkeep::settings::put_settings;
 
-/// Writes to the members what changed of their arrays' exports and settings, and what new members do not know.
+/// Writes changed exports and settings of arrays to their members, and all exports and settings to new members.
 pub(crate) fn record_on_members(control: &Control, pace: Pace) -> Result<(), ControlError> {
     let due = control.with(|m| if m.stopping { Vec::new() } else { due_on_members(m) })?;
     for array in due.into_iter().map(|due| due.array) {
@@ -36,18 +36,18 @@ pub(crate) fn record_on_members(control: &Control, pace: Pace) -> Result<(), Con
             let Some(_reserved) = control.try_reserve(vec![array_key(&array)])? else {
                 return Ok(());
             };
-            // Looked at again: the task that had reserved the array may have changed what is to be written.
+            // The configuration is read again, because the task that had reserved the array may have changed it.
             record_before_leaving(control, &array)
         })?;
     }
     Ok(())
 }
 
-/// Writes to the members of one array what they do not know yet, for an import on another host. The caller has reserved
-/// the array.
+/// Writes to the members of one array the configuration that they do not record yet, for an import on another host. The
+/// caller has reserved the array.
 ///
 /// # Errors
-/// When an earlier command panicked. Members that could not be written are logged, as ever.
+/// An earlier command panicked. Members that could not be written are logged.
 pub(crate) fn record_before_leaving(control: &Control, array: &str) -> Result<(), ControlError> {
     let due = |m: &mut Manager| {
         let is_first = m.entries.get(array).written.is_none();
@@ -62,14 +62,14 @@ pub(crate) fn record_before_leaving(control: &Control, array: &str) -> Result<()
     store_on_members(control, now)
 }
 
-/// Writes to all members side by side: one that does not answer keeps the record from none of the others.
+/// Writes to all members concurrently: an unresponsive member does not prevent the record on the other members.
 fn store_on_members(control: &Control, due: Due) -> Result<(), ControlError> {
     let stored = store_side_by_side(&due);
     control.with(|m| noted_on_members(m, due, stored.err()))
 }
 
-/// Before the first write of a run: keeps what is on the members if it is not understood in part, and nothing was set
-/// that it lacks.
+/// Keeps the record on the members if a part of it is not supported, and if no setting was changed that it lacks. This
+/// happens before the first write of an activation.
 fn keep_unless_understood(control: &Control, due: &Due) -> Result<(), ControlError> {
     let Some(content) = newest_side_by_side(due.uuid, &due.drives) else { return Ok(()) };
     let recalled = Recalled::of(content);
@@ -112,8 +112,8 @@ fn note_kept(manager: &mut Manager, array: &str, what: String, ignored: String) 
     manager.record(Note::of_array(EventKind::RecordInvalid, &name, what).cause(ignored));
 }
 
-/// Brings back what the members know of an array that has just been imported and was not recorded here: its
-/// settings, and its exports without offering them. What cannot be brought back is returned in words.
+/// Restores the configuration of an array that was just imported and was not recorded on this host, from the members:
+/// the settings, and the exports without offering them. Returns a text for each part that cannot be restored.
 pub(crate) fn recall_from_members(control: &Control, array: &str, drives: &[Drive]) -> Vec<String> {
     let Some(recalled) = recall(array, drives) else { return Vec::new() };
     let Valid { settings, exports, hosts, ignored } = valid(&recalled, array);
@@ -156,8 +156,8 @@ fn recall(array: &str, drives: &[Drive]) -> Option<Recalled> {
     load_config(drives, uuid, &mut control_wait()).map(Recalled::of)
 }
 
-/// Adds to `hosts` those of `exports` of which a record does not say whether they need a secret or a key. They are
-/// returned in words.
+/// Adds to `hosts` the hosts of `exports` for which the record does not state whether they need a secret or a key.
+/// Returns a text that names them.
 fn take_for_locked(exports: &[ExportRecord], hosts: &mut Vec<HostRecord>) -> Option<String> {
     let known = hosts.len();
     for nqn in exports.iter().filter_map(|export| export.nvme.as_ref()).flat_map(|nvme| &nvme.hosts)
@@ -177,7 +177,8 @@ fn take_for_locked(exports: &[ExportRecord], hosts: &mut Vec<HostRecord>) -> Opt
     })
 }
 
-/// What of a record that was read from a drive a request could have set; and the parts that no request could.
+/// The parts of a record from a drive that a request could have set, and a text about the parts that no request could
+/// have set.
 struct Valid {
     settings: Settings,
     exports: Vec<ExportRecord>,
@@ -211,8 +212,8 @@ fn valid(recalled: &Recalled, array: &str) -> Valid {
     Valid { settings, exports, hosts, ignored: invalid.join("; ") }
 }
 
-/// Offers the exports of an array that its members record and that are not offered here. What cannot be offered is
-/// returned in words.
+/// Offers the exports of an array that its members record and that are not offered on this host. Returns a text for
+/// each export that cannot be offered.
 pub(crate) fn offer_kept(control: &Control, array: &str) -> Vec<String> {
     let kept = control.with(|m| m.records.kept_exports(array)).unwrap_or_default();
     let mut warnings = Vec::new();
@@ -238,7 +239,7 @@ fn due_on_members(manager: &Manager) -> Vec<Due> {
     let due = manager.running.iter().filter_map(|running| {
         let array = running.uuid();
         let status = running.array.status();
-        // Not beside a loss: nothing is to be written to what is left.
+        // Nothing is written to the remaining members of a failed array.
         if status.lost {
             return None;
         }

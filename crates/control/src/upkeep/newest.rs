@@ -6,11 +6,11 @@ use crate::manager::Manager;
 use crate::record::files::StateFolder;
 use crate::state::newest::{Marks, write};
 
-/// Writes down what has changed since it was last written. A directory that refuses is asked again with the next round;
-/// that it refuses is reported with the events, which are written there too.
+/// Writes the changes since the last write to the state directory. If the directory cannot be written, the next round
+/// tries again. The error is reported with the events, which are written to the same directory.
 pub(crate) fn note_newest(control: &Control) -> Result<(), ControlError> {
     let Some((state, newest)) = control.with(unwritten_newest)? else { return Ok(()) };
-    // Without the lock: the directory may be slow.
+    // The lock is not held during the write, because the directory may be slow.
     match write(&state, &newest) {
         Ok(()) => control.with(|m| m.newest.note_written(newest)),
         Err(error) => {
@@ -28,7 +28,7 @@ fn unwritten_newest(manager: &mut Manager) -> Option<(StateFolder, Marks)> {
     Some((manager.records.store.folder().clone(), manager.newest.unwritten()?))
 }
 
-/// The last chance to write it down, before arrays are stopped.
+/// Writes the changes for the last time, before arrays are stopped.
 pub(crate) fn note_newest_at_stop(manager: &mut Manager) {
     if let Some((state, newest)) = unwritten_newest(manager)
         && let Err(error) = write(&state, &newest)

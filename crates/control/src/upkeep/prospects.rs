@@ -1,5 +1,5 @@
-//! Members that are out and whose drive is here: whether they could be taken back is found out beforehand, so that no
-//! advice names a command that would be refused.
+//! Members that are out and whose drives are present. A check determines in advance whether they can be re-added, so
+//! that no advice names a command that would be refused.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ struct Place {
     generation: u64,
 }
 
-/// Looks at the drives of members that are out, as far as something about them has changed.
+/// Inspects the drives of members that are out, if the drive or its array changed since the last inspection.
 pub(crate) fn look_at_prospects(control: &Control, pace: Pace) -> Result<(), ControlError> {
     for (array, places) in control.with(places_of_absent)? {
         control.act(pace, format!("prospects of {array}"), move |control| {
@@ -48,11 +48,12 @@ fn look_at_prospects_of(control: &Control, places: Vec<Place>) -> Result<(), Con
         if control.with(|m| is_known_sight(m, &place, sight))? {
             continue;
         }
-        // Along with its array: who takes a member of that back must not find the drive in use by this look at it.
+        // The array is reserved during the inspection, because a command that re-adds one of its members must not find
+        // the drive in use by this inspection.
         let keys = vec![array_key(&place.array)];
         let Some(reserved) = control.try_reserve(keys)? else { continue };
         let mut reserved = reserved.limit_to(GLANCE_LIMIT);
-        // What cannot be looked at now, because a command works on it, may be with the next round.
+        // A drive that a command uses cannot be inspected; the next round tries again.
         let Ok(found) =
             reserved.open_now(&place.path).and_then(|drive| labelled(drive, GLANCE_LIMIT))
         else {
@@ -111,16 +112,16 @@ fn forget_prospect(manager: &mut Manager, place: &Place) {
     }
 }
 
-/// Finds out whether the drive of a member that is out could be taken back.
+/// Checks whether the drive of a member that is out can be re-added.
 pub(crate) fn note_prospect(manager: &mut Manager, found: &Labelled) {
     let array = found.label.array.to_string();
     if manager.running_of(&array).and_then(|r| r.absent_as(found)).is_some() {
-        // It notes how it ends.
+        // The check keeps its result.
         let _ = check_return(manager, &array, Some(u32::from(found.label.slot.0)), found.clone());
     }
 }
 
-/// What was found out about the drive of a member, when the member is out and its drive is here.
+/// The result of the check of the drive of a member, if the member is out and its drive is present.
 fn prospect_at<'a>(manager: &'a Manager, array: &str, member: MemberIndex) -> Option<&'a Prospect> {
     let running = manager.running_of(array)?;
     let status = running.array.status();
@@ -129,7 +130,8 @@ fn prospect_at<'a>(manager: &'a Manager, array: &str, member: MemberIndex) -> Op
     (prospect.member == now.uuid).then_some(prospect)
 }
 
-/// Where the drive of a member that is out is, and why it would not be taken back, if so.
+/// The path of the drive of a member that is out, and the reason why it cannot be re-added; `None` if it can be
+/// re-added.
 pub(crate) fn refused_prospect<'a>(
     manager: &'a Manager,
     array: &str,
@@ -139,8 +141,7 @@ pub(crate) fn refused_prospect<'a>(
     Some((&prospect.path, prospect.refusal.as_deref()?))
 }
 
-/// Whether a member that is out could be taken back: its drive is here, and nothing speaks against it as far as was
-/// last seen.
+/// Whether a member that is out can be re-added: its drive is present, and the last inspection found no objection.
 pub(crate) fn has_returned(manager: &Manager, array: &str, member: MemberIndex) -> bool {
     let notes = manager.entries.get(array).slot(member.at());
     notes.objection.is_none()

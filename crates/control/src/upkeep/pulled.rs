@@ -1,4 +1,4 @@
-//! Members whose drive was pulled, or whose file was cut short.
+//! Members whose drive was pulled, or whose file was truncated.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -22,23 +22,23 @@ use crate::policy::advice::keep_open;
 use crate::state::running::Running;
 use crate::upkeep::replacement::begin_cancel;
 
-/// The drive of a member in use, and where it should be.
+/// The drive of a member in use, and the path where it should be.
 struct Post {
     array: String,
     slot: usize,
     path: String,
-    /// What is open there; `None` when only the array still holds it.
+    /// The drive that is open at the path; `None` if only the array still holds the drive.
     anchor: Option<Anchor>,
     identity: String,
-    /// Bytes that a file had when it became a member; `None` for anything else.
+    /// The size of a file in bytes when it became a member; `None` for any other drive.
     file_bytes: Option<u64>,
-    /// It is a PCI device that was pulled, or that its driver has given up.
+    /// Whether the drive is a PCI device that was pulled, or that its driver has abandoned.
     gone: bool,
 }
 
-/// Whether the end of a file of `bytes`, where Strake's own partition table was, is gone or empty: the file was cut
-/// short, and perhaps made as long as before, or longer. `None` when that cannot be determined. A file that was only
-/// made longer has the table where it was.
+/// Whether the end of a file of `bytes`, which contained the partition table of Strake, is absent or zero. In this case
+/// the file was truncated, and may have been extended again afterwards. `None` if this cannot be determined. A file
+/// that was only extended still has the table at the same place.
 fn is_cut(path: &str, bytes: u64) -> Option<bool> {
     let file = File::open(path).ok()?;
     if file.metadata().ok()?.len() < bytes {
@@ -50,8 +50,8 @@ fn is_cut(path: &str, bytes: u64) -> Option<bool> {
     Some(end.iter().all(|byte| *byte == 0))
 }
 
-/// Calls members missing whose path is gone or leads to another drive: theirs was pulled. It may still answer, but
-/// would not be found there after a restart.
+/// Reports a member as missing if its path does not exist or leads to another drive, because the drive was pulled. The
+/// drive may still answer, but it would not be found at the path after a restart.
 pub(crate) fn notice_pulled(control: &Control, pace: Pace) -> Result<(), ControlError> {
     let posts = control.with(|m| {
         close_gone(m);
@@ -66,7 +66,8 @@ pub(crate) fn notice_pulled(control: &Control, pace: Pace) -> Result<(), Control
     Ok(())
 }
 
-/// Cancels the replacement of a member by a PCI device that is gone: without writes, the engine would not see that.
+/// Cancels the replacement of a member by a PCI device that was removed. Without writes, the engine does not notice the
+/// removal.
 fn cancel_gone(control: &Control, array: &str) -> Result<(), ControlError> {
     let pending = control.with(|m| {
         let at = m.position_of(array)?;
@@ -74,13 +75,13 @@ fn cancel_gone(control: &Control, array: &str) -> Result<(), ControlError> {
         let slot = next.slot.at() as u32;
         begin_cancel(m, at, slot).ok()
     })?;
-    // One that took the member's place meanwhile is a member that is gone.
+    // A replacement that became the member in the meantime is handled as a pulled member.
     pending.map(Pending::wait);
     Ok(())
 }
 
-/// Closes PCI devices that are gone, as far as no member in use needs them: the kernel waits for that before it removes
-/// a device, and a device that is plugged in again can be opened only after that.
+/// Closes PCI devices that were removed, if no member in use needs them. The kernel completes the removal of a device
+/// only after the device is closed, and a device that is plugged in again can be opened only after that removal.
 fn close_gone(manager: &mut Manager) {
     let has_gone = |running: &&Running| running.all_drives().any(is_gone);
     let arrays: Vec<String> = manager.running.iter().filter(has_gone).map(Running::uuid).collect();
@@ -93,7 +94,7 @@ fn close_gone(manager: &mut Manager) {
 fn notice_pulled_of(control: &Control, array: &str, posts: Vec<Post>) -> Result<(), ControlError> {
     let machine = control.with(|m| m.drives.machine().clone())?;
     let mut unreachable = BTreeMap::new();
-    // Looked for outside of the lock: a path may lie on something that does not answer.
+    // The paths are inspected without the lock, because a path may be on an unresponsive device.
     for post in posts {
         let Ok((at_path, cut)) = post.look(&machine) else { continue };
         let cut = at_path == AtPath::Itself && has_been_cut(control, &post, cut)?;
@@ -101,7 +102,7 @@ fn notice_pulled_of(control: &Control, array: &str, posts: Vec<Post>) -> Result<
             continue;
         }
         let Some(pending) = control.with(|m| begin_vanish(m, &post))? else { continue };
-        // A drive that the data depends on is kept for as long as it answers.
+        // The array keeps a drive that the data depends on for as long as the drive answers.
         let vanished = pending.wait().is_ok();
         if !vanished {
             let what = match at_path {
@@ -125,7 +126,8 @@ fn notice_pulled_of(control: &Control, array: &str, posts: Vec<Post>) -> Result<
     control.with(|m| note_unreachable(m, array, unreachable))
 }
 
-/// Whether the file of a member was whole at an earlier look and no longer is; `cut` is what a look has shown.
+/// Whether the file of a member was complete at an earlier inspection and is now truncated. `cut` is the result of this
+/// inspection.
 fn has_been_cut(control: &Control, post: &Post, cut: Option<bool>) -> Result<bool, ControlError> {
     match cut {
         None => Ok(false),
@@ -138,7 +140,7 @@ fn has_been_cut(control: &Control, post: &Post, cut: Option<bool>) -> Result<boo
 }
 
 impl Post {
-    /// What is at its path, and whether the file there is cut short.
+    /// The drive at the path, and whether the file at the path is truncated.
     fn look(&self, machine: &Machine) -> Result<(AtPath, Option<bool>), Silent> {
         if pci_address(&self.path).is_some() {
             return Ok((if self.gone { AtPath::Nothing } else { AtPath::Itself }, None));
@@ -189,7 +191,7 @@ fn posts(manager: &Manager) -> BTreeMap<String, Vec<Post>> {
     posts
 }
 
-/// Reports members that are in use only because they are open, once each.
+/// Reports each member that is in use only because it is open, once.
 fn note_unreachable(manager: &mut Manager, array: &str, now: BTreeMap<usize, String>) {
     let Some(entry) = manager.entries.get_mut(array) else { return };
     let new = entry.put_unreachable(now);
@@ -202,7 +204,8 @@ fn note_unreachable(manager: &mut Manager, array: &str, now: BTreeMap<usize, Str
     }
 }
 
-/// Remembers that another drive is at the path of a member: it is not taken for the member, whatever it says.
+/// Records that another drive is at the path of a member. This drive is not accepted as the member, whatever its label
+/// states.
 fn note_swapped(manager: &mut Manager, post: &Post) {
     let Some(entry) = manager.entries.get_mut(&post.array) else { return };
     let notes = entry.slot_mut(post.slot);
@@ -210,7 +213,7 @@ fn note_swapped(manager: &mut Manager, post: &Post) {
     notes.swapped = Some(post.identity.clone());
 }
 
-/// Remembers that what a member holds is lost in part, which no label says.
+/// Records that a part of the content of a member is lost, because no label records this.
 fn note_cut(manager: &mut Manager, post: &Post) {
     let what = format!("its file {} was truncated while it served", post.path);
     if let Some(entry) = manager.entries.get_mut(&post.array) {

@@ -1,5 +1,4 @@
-//! Members that come back without a command: found again at a path that is remembered, or on a drive that has just
-//! appeared.
+//! Members that are re-added without a command: their drives are found at a recorded path, or have appeared.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -26,21 +25,21 @@ use crate::state::running::Place;
 use crate::upkeep::check_readd::{Returned, check_return, key_at};
 use crate::upkeep::silent::{awaited_at, note_silent, why_away};
 
-/// Where the drive of a member that is out may be.
+/// A path at which the drive of a member that is out may be.
 struct Candidate {
     array: String,
     path: String,
 }
 
-/// A member that is to be taken back without a command.
+/// A member that is to be re-added without a command.
 struct Welcome {
     returned: Returned,
     away: Away,
-    /// What is reported when it is back.
+    /// The event to record after the member is re-added.
     note: Option<Note>,
 }
 
-/// Takes back, without a command, members whose drive has come back, and reports those that it cannot take.
+/// Re-adds, without a command, the members whose drives returned, and reports the members that cannot be re-added.
 pub(crate) fn readd_returned(control: &Control, pace: Pace) -> Result<(), ControlError> {
     for (array, candidates) in control.with(candidates_of_all)? {
         control.act(pace, format!("returned drives of {array}"), move |control| {
@@ -52,7 +51,7 @@ pub(crate) fn readd_returned(control: &Control, pace: Pace) -> Result<(), Contro
 
 fn readd_returned_of(control: &Control, candidates: Vec<Candidate>) -> Result<(), ControlError> {
     for candidate in candidates {
-        // One that appears meanwhile is kept for the next round.
+        // A device that appears in the meantime is kept for the next round.
         let appeared = control.with(|m| drop_appeared(m, &candidate))?;
         let Ok(key) = key_at(control, &candidate.path)? else { continue };
         let (news, awaited) = control.run(|m| {
@@ -68,7 +67,7 @@ fn readd_returned_of(control: &Control, candidates: Vec<Candidate>) -> Result<()
             continue;
         };
         let mut reserved = reserved.limit_to(GLANCE_LIMIT);
-        // What cannot be opened now may be with the next round.
+        // The next round tries again to open the drive.
         let found = match reserved
             .open_now(&candidate.path)
             .and_then(|drive| labelled(drive, GLANCE_LIMIT))
@@ -108,7 +107,7 @@ fn take_back(
     let Welcome { returned, away, note } = welcome;
     let member = returned.found.label.member;
     let taken = readd_now(control, &returned);
-    // What speaks only against this moment may be over in the next: it owes answers still, or the array is busy.
+    // The refusal may be temporary: the drive may have outstanding requests, or the array may be busy.
     if away == Away::Silent
         && taken.as_ref().is_err_and(|error| error.kind == ControlErrorKind::State)
     {
@@ -129,12 +128,14 @@ fn take_back(
     })
 }
 
-/// The path of `candidate` if it is that of a block device that appeared: it is looked at now.
+/// The path of `candidate` if it is the path of a block device that appeared. The path no longer counts as new, because
+/// the caller inspects it now.
 fn drop_appeared(manager: &mut Manager, candidate: &Candidate) -> Option<String> {
     manager.entries.get_mut(&candidate.array)?.appeared.take(&candidate.path)
 }
 
-/// Paths that are remembered of arrays, without those that serve, and block devices that appeared.
+/// The recorded paths of arrays and the block devices that appeared, without the paths of serving members and without
+/// devices that are held back.
 fn candidates_of_all(manager: &mut Manager) -> Vec<(String, Vec<Candidate>)> {
     if manager.stopping {
         return Vec::new();
@@ -156,7 +157,8 @@ fn candidates_of_all(manager: &mut Manager) -> Vec<(String, Vec<Candidate>)> {
     candidates
 }
 
-/// Whether what is at the path is worth a look: it has just come, or a member is missing and it was not looked at.
+/// Whether the drive at the path must be inspected: the drive appeared, or a member is missing and the drive was not
+/// inspected yet.
 fn is_news(manager: &mut Manager, candidate: &Candidate, key: Option<PathKey>) -> bool {
     let running = manager.running_of(&candidate.array);
     let missing = running
@@ -171,7 +173,7 @@ fn looked_at(manager: &mut Manager, candidate: &Candidate, key: Option<PathKey>)
     }
 }
 
-/// Says whose drive has come back, and whether it is taken by itself.
+/// Reports the member whose drive returned, and decides whether the member is re-added automatically.
 fn welcome(manager: &mut Manager, candidate: &Candidate, found: Labelled) -> Option<Welcome> {
     let Labelled { label, drive, .. } = &found;
     if label.array.to_string() != candidate.array {
@@ -217,7 +219,7 @@ fn welcome(manager: &mut Manager, candidate: &Candidate, found: Labelled) -> Opt
         (Ok(returned), Verdict::TakeBack) => {
             let copied = ByteSize(returned.stale_bytes);
             let note = note.cause(format!("it is re-added, and {copied} are copied to it"));
-            // One that may owe answers is taken back a moment later, and reported then.
+            // A member that may have outstanding requests is reported after it was re-added.
             if away == Away::Silent {
                 return Some(Welcome { returned, away, note: Some(note) });
             }
@@ -250,7 +252,7 @@ fn welcome(manager: &mut Manager, candidate: &Candidate, found: Labelled) -> Opt
     }
 }
 
-/// No longer waits for the drive of the member `awaited` at the path of `candidate` when another one is there.
+/// Stops waiting for the drive of the member `awaited` at the path of `candidate` if another drive is at this path.
 fn stop_waiting(
     manager: &mut Manager,
     candidate: &Candidate,

@@ -1,4 +1,4 @@
-//! Remote drives that are connected again, and reports of those that are lost.
+//! Connects remote drives again, and reports the loss of connections.
 
 use std::thread;
 
@@ -10,7 +10,7 @@ use crate::error::ControlError;
 use crate::manager::Manager;
 use crate::record::store::RemoteRecord;
 
-/// Connects recorded drives that are not connected, and tells which were lost and came back.
+/// Connects the recorded drives that are not connected, and reports the drives whose connections were lost or restored.
 pub(crate) fn tend_remotes(control: &Control) -> Result<(), ControlError> {
     let (due, orphans) = control.run(|m| {
         tell_losses(m);
@@ -25,7 +25,7 @@ pub(crate) fn tend_remotes(control: &Control) -> Result<(), ControlError> {
         let connect = move || {
             let settled_at = own.run(|m| m.past.may_connect());
             let result = settled_at.and_then(|at| record.connect(ReservationMode::Claim, at));
-            // An error means that the control plane is no longer usable: there is nothing to report it to.
+            // An error means that the control plane is no longer usable, so the error cannot be reported.
             let _ = own.with(|m| end_connecting(m, &record, result));
         };
         let started = thread::Builder::new().name("drive connect".to_owned()).spawn(connect);
@@ -38,10 +38,10 @@ pub(crate) fn tend_remotes(control: &Control) -> Result<(), ControlError> {
     Ok(())
 }
 
-/// Has a thread give up what is reserved for a drive that was forgotten, unless that is known again.
+/// Starts a thread that releases the reservation of a drive that was forgotten, unless the drive is recorded again.
 fn release_orphan(control: &Control, record: RemoteRecord) -> Result<(), ControlError> {
     let Some(reserved) = control.try_reserve(vec![remote_key(&record.address)])? else {
-        // Another task connects or disconnects it just now.
+        // Another task is connecting or disconnecting the drive.
         return control.with(|m| m.remotes.orphans.push(record));
     };
     if control.with(|m| m.records.is_recorded(&record.address))? {
@@ -53,19 +53,20 @@ fn release_orphan(control: &Control, record: RemoteRecord) -> Result<(), Control
         }
         drop(reserved);
     };
-    // Without a thread the reservation stays, and another host that connects the drive is refused.
+    // If no thread can be started, the reservation remains, and another host that connects the drive is refused.
     let _ = thread::Builder::new().name("drive release".to_owned()).spawn(release);
     Ok(())
 }
 
-/// The same for what has changed since: a drive that is reached over more paths, or a target that takes longer.
+/// Records the associations of remote drives again, because they may have changed: a drive may be reached over more
+/// paths, or a target may need more time.
 fn note_associations(manager: &mut Manager) {
     for device in manager.drives.remotes() {
         manager.past.note_use(&device);
     }
 }
 
-/// Recorded drives that should be connected to now; they count as being connected from here on.
+/// The recorded drives whose connection is due. From this call on, they count as being connected.
 fn due_remotes(manager: &mut Manager) -> Vec<RemoteRecord> {
     if manager.stopping {
         return Vec::new();
@@ -84,10 +85,10 @@ pub(crate) fn end_connecting(
     manager.remotes.end(&record.address);
     let is_ours = |device: &FabricsDevice| device.is_reserved() == Some(true);
     if result.as_ref().is_ok_and(is_ours) && !manager.records.is_recorded(&record.address) {
-        // It was forgotten, perhaps before it was reserved.
+        // The drive was forgotten, possibly before it was reserved.
         manager.remotes.orphans.push(record.clone());
     }
-    // A command may have forgotten or connected it meanwhile.
+    // A command may have forgotten or connected the drive in the meantime.
     if !manager.records.remotes.contains(record) || manager.drives.remote(&record.address).is_some()
     {
         return;
@@ -97,8 +98,8 @@ pub(crate) fn end_connecting(
     }
 }
 
-/// Reports drives that were lost and came back since the last look, and paths to drives that have several: the only
-/// path of a drive is reported as the drive.
+/// Reports the drives whose connections were lost or restored since the last call, and the paths of drives with several
+/// paths. The only path of a drive is reported as the drive.
 fn tell_losses(manager: &mut Manager) {
     let notes = manager.remotes.reported.look(manager.drives.remote_paths());
     notes.into_iter().for_each(|note| manager.record(note));

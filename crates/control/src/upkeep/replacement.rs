@@ -1,7 +1,8 @@
-//! Drives that take the places of members, at once or after the member that still serves was copied to them.
+//! Replacements: drives that fill the slots of members, immediately or after the content of a serving member was copied
+//! to them.
 //!
-//! The engine copies and decides when devices change places; until then the array has both drives, and here is kept
-//! which one is to come.
+//! The engine copies, and decides when the replacement becomes the member. Until then the array has both drives, and
+//! this module keeps the replacement.
 
 use strake_dev_uring::control_wait;
 use strake_engine::{Drive, Pending, prepare_drive};
@@ -17,14 +18,15 @@ use crate::policy::members::with_old_paths;
 use crate::state::running::{Place, Replacement};
 use crate::upkeep::doubt::note_suspect;
 
-/// Whether the place is that of a member that serves, so that its drive is copied and not reconstructed from others.
+/// Whether `place` is the slot of a serving member. The drive of such a member is copied, and not reconstructed from
+/// other members.
 pub(crate) fn is_serving(manager: &Manager, place: &Place) -> Result<bool, ControlError> {
     let at = manager.find_running(&place.array)?;
     let status = manager.running[at].array.status();
     Ok(status.members[place.member.at()].state == MemberState::InSync)
 }
 
-/// Takes note of a drive that the array has taken as `uuid`: in its place already, or to be filled first.
+/// Records a drive that the array accepted as `uuid`: the drive is already the member, or it must be filled first.
 fn note_taken(
     manager: &mut Manager,
     place: &Place,
@@ -35,17 +37,16 @@ fn note_taken(
     if manager.running[at].array.status().members[place.member.at()].uuid == uuid {
         return install_drive(manager, place, drive);
     }
-    // One whose copy had ended before this one began may not be noted in its place yet.
+    // A replacement whose copy finished before this copy started may not be recorded as the member yet.
     let settled = settle_replacements(manager);
     manager.running[at].replacement = Some(Replacement { slot: place.member, uuid, drive });
     settled.and(settle_replacements(manager))
 }
 
-/// Lets go of the drives of members whose replacements have taken their places, and of replacements that never
-/// will.
+/// Releases the drives of members that were replaced, and the replacements that will not become members.
 ///
 /// # Errors
-/// When the new drive could not be recorded; it serves all the same.
+/// The new drive could not be recorded. The drive serves nevertheless.
 pub(crate) fn settle_replacements(manager: &mut Manager) -> Result<(), ControlError> {
     let mut result = Ok(());
     for at in 0..manager.running.len() {
@@ -58,7 +59,7 @@ pub(crate) fn settle_replacements(manager: &mut Manager) -> Result<(), ControlEr
         let Some(next) = running.replacement.take_if(over) else { continue };
         let (uuid, slot) = (running.uuid(), next.slot);
         if status.members[slot.at()].uuid != next.uuid && !status.lost {
-            // Called off, or its drive failed: nothing is to be begun again.
+            // The replace was cancelled, or its drive failed: it must not be started again.
             result = result.and(forget_copy(manager, &uuid, slot));
         }
         let running = &manager.running[at];
@@ -72,7 +73,7 @@ pub(crate) fn settle_replacements(manager: &mut Manager) -> Result<(), ControlEr
     result
 }
 
-/// Begins to give up the copy of a member of the array at `at`.
+/// Starts to cancel the replace of a member of the array at `at`.
 pub(crate) fn begin_cancel(
     manager: &mut Manager,
     at: usize,
@@ -82,12 +83,12 @@ pub(crate) fn begin_cancel(
     let array = &manager.running[at].array;
     let uuid = array.status().members[member.at()].uuid;
     let pending = array.begin_cancel_replace(member)?;
-    // Who called it off does not want it begun again by itself.
+    // A cancelled replace must not be started again automatically.
     manager.sick.leave_alone(uuid);
     Ok(pending)
 }
 
-/// Forgets the copy of a member: it ended, or is no longer wanted.
+/// Deletes the record of a copy of a member. The copy finished, or it is no longer required.
 pub(crate) fn forget_copy(
     manager: &mut Manager,
     uuid: &str,
@@ -103,7 +104,7 @@ pub(crate) fn forget_copy(
     Ok(())
 }
 
-/// Takes note of a drive that the array has taken.
+/// Records `drive` as the drive of the member at `place`, after the array accepted it.
 pub(crate) fn install_drive(
     manager: &mut Manager,
     place: &Place,
@@ -121,7 +122,7 @@ pub(crate) fn install_drive(
     manager.records.put_config(&config)
 }
 
-/// The same for a drive that is recorded, as long as it is.
+/// Starts the replace of the member at `place` with `drive`, if the copy to this drive is still recorded.
 pub(crate) fn begin_replacement(
     control: &Control,
     place: &Place,

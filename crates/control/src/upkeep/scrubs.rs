@@ -17,21 +17,21 @@ use crate::upkeep::doubt::{left_by_scrubs, settle};
 /// Microseconds in a second.
 const SECOND_US: u64 = 1_000_000;
 
-/// Takes note of scrubs that ended, begins those again that a restart interrupted, and those that are due.
+/// Records the scrubs that ended, and starts the scrubs that a restart interrupted or that are due.
 pub(crate) fn tend_scrubs(control: &Control) -> Result<(), ControlError> {
     control.with(|m| {
         let now_us = m.options.clock.now_us();
         for at in 0..m.running.len() {
             if let Err(error) = tend_scrub(m, at, now_us) {
                 let array = m.running[at].array.name();
-                // That nothing can be recorded is reported elsewhere.
+                // Other code reports that records cannot be written.
                 tracing::debug!(%array, reason = %error, "the scrub cannot be checked");
             }
         }
     })
 }
 
-/// Records a scrub and begins it.
+/// Records a scrub and starts it.
 pub(crate) fn begin_scrub(
     manager: &mut Manager,
     at: usize,
@@ -45,7 +45,7 @@ pub(crate) fn begin_scrub(
     let running = &mut manager.running[at];
     running.scrub.begun_us = scrub.begun_us;
     let array = &running.array;
-    // Never begun first and paused then: a core could scrub a region in between.
+    // A paused scrub is not started and then paused, because a core could scrub a region in between.
     let begun = match scrub.paused {
         true => array.begin_paused_scrub(scrub.mode.mode()),
         false => array.begin_scrub(scrub.mode.mode()),
@@ -59,7 +59,7 @@ pub(crate) fn begin_scrub(
     Ok(())
 }
 
-/// The scrub of the array that `view` is of, without its findings.
+/// The scrub of the array at `at`, which `view` describes, without its findings.
 pub(crate) fn scrub_view(manager: &Manager, at: usize, view: &api::Array) -> api::Scrub {
     let uuid = manager.running[at].uuid();
     let (record, settings) = (manager.records.scrub_record(&uuid), manager.records.settings(&uuid));
@@ -91,11 +91,11 @@ pub(crate) fn scrub_view(manager: &Manager, at: usize, view: &api::Array) -> api
     scrub
 }
 
-/// Bytes of a running array that are known to be wrong: what its scrub left, and until that has been over all of
-/// the array also what the last whole one left.
+/// The number of bytes of a running array that are known to be wrong: the bytes that the current scrub did not repair
+/// and, until this scrub is complete, also the bytes that the last complete scrub did not repair.
 pub(crate) fn corrupt_bytes(manager: &Manager, at: usize) -> u64 {
     let recorded = manager.records.scrub_record(&manager.running[at].uuid()).left_bytes;
-    // An array that was imported again has no record of its scrub.
+    // An array that was imported again has no record of its last scrub.
     let earlier = recorded.max(left_by_scrubs(manager, at));
     match manager.running[at].array.status().scrub {
         Some(scrub) if scrub.state == ScrubState::Finished => left_after(&scrub, earlier),
@@ -104,7 +104,7 @@ pub(crate) fn corrupt_bytes(manager: &Manager, at: usize) -> u64 {
     }
 }
 
-/// Takes up the scrub that is recorded of an array that was started, or shows the last one.
+/// Restores the recorded scrub of an array that was started: the scrub continues, or the array shows the last scrub.
 fn take_up_scrub(manager: &mut Manager, at: usize) {
     let uuid = manager.running[at].uuid();
     manager.running[at].scrub.looked = true;
@@ -121,7 +121,7 @@ fn take_up_scrub(manager: &mut Manager, at: usize) {
     let Kept { begun_us, mut position } = kept;
     let over = matches!(position.state, ScrubState::Finished | ScrubState::Stopped);
     position.state = match manager.records.scrub_record(&uuid).under_way {
-        // Another one was begun, of which nothing was recorded yet.
+        // Another scrub was started, and its position was not recorded yet.
         Some(scrub) if scrub.begun_us != begun_us => return,
         Some(_) if over => position.state,
         Some(scrub) if scrub.paused => ScrubState::Paused,
@@ -137,13 +137,13 @@ fn take_up_scrub(manager: &mut Manager, at: usize) {
     }
 }
 
-/// Records where the scrubs of all arrays stand.
+/// Records the positions of the scrubs of all arrays.
 pub(crate) fn keep_scrubs(manager: &mut Manager) {
     (0..manager.running.len()).for_each(|at| keep_scrub(manager, at, true));
 }
 
-/// Records where the scrub of an array stands, if that is due or `now`. A directory that refuses is asked again with
-/// the next round; that it refuses is reported elsewhere.
+/// Records the position of the scrub of an array, if the record is due or `now` is set. If the state directory cannot
+/// be written, the next round tries again; other code reports the error.
 pub(crate) fn keep_scrub(manager: &mut Manager, at: usize, now: bool) {
     if let Err(error) = try_keep_scrub(manager, at, now) {
         let array = manager.running[at].array.name();
@@ -151,10 +151,10 @@ pub(crate) fn keep_scrub(manager: &mut Manager, at: usize, now: bool) {
     }
 }
 
-/// The same.
+/// Records the position of the scrub as [`keep_scrub`] does, and returns the error.
 ///
 /// # Errors
-/// When the state directory refuses.
+/// The state directory cannot be written.
 pub(crate) fn try_keep_scrub(manager: &mut Manager, at: usize, now: bool) -> io::Result<()> {
     if manager.records.store.is_given_up() {
         return Ok(());
@@ -166,7 +166,7 @@ pub(crate) fn try_keep_scrub(manager: &mut Manager, at: usize, now: bool) -> io:
         None => true,
         Some((kept_us, kept)) => {
             let waited = now_us.abs_diff(*kept_us) >= SCRUB_KEEP_EVERY_US;
-            // The reads that were in progress when the scrub was paused end after that, and may complete a region.
+            // The reads that were in progress when the scrub was paused finish later, and may complete a region.
             let ended = status.state != ScrubState::Running && running.scrub.seen != status.counts;
             kept.state != status.state || kept.mode != status.mode || ended || waited
         }
@@ -186,7 +186,7 @@ pub(crate) fn try_keep_scrub(manager: &mut Manager, at: usize, now: bool) -> io:
     Ok(())
 }
 
-/// Records the end of a scrub that has been over all of the array, and what it left.
+/// Records the end of a complete scrub, and the number of bytes that it did not repair.
 pub(crate) fn note_finished(
     manager: &mut Manager,
     at: usize,
@@ -202,7 +202,7 @@ pub(crate) fn note_finished(
         return Ok(());
     }
     let aim = record.under_way.map_or(ScrubAim::Check, |under_way| under_way.mode);
-    // First: if this is repeated after a crash, it comes to the same.
+    // This step comes first: a repetition after a crash has the same result.
     settle(manager, at, &scrub, aim)
         .map_err(|e| ControlError::state(format!("the result of a scrub: {e}")))?;
     let left_bytes = left_after(&scrub, record.left_bytes);
@@ -210,8 +210,8 @@ pub(crate) fn note_finished(
     manager.records.put_scrub(&uuid, ended)
 }
 
-/// Bytes that are inconsistent or wrong after a whole scrub, before which there were `earlier`. What the scrub could
-/// not check is as before.
+/// The number of bytes that are inconsistent or wrong after a complete scrub, if `earlier` bytes were wrong before. If
+/// the scrub could not check a part of the array, `earlier` remains the minimum.
 fn left_after(scrub: &ScrubStatus, earlier: u64) -> u64 {
     match scrub.counts.unchecked {
         0 => scrub.counts.left(),
@@ -227,7 +227,8 @@ fn tend_scrub(manager: &mut Manager, at: usize, now_us: u64) -> Result<(), Contr
     if !manager.running[at].scrub.looked && !manager.running[at].array.status().lost {
         take_up_scrub(manager, at);
     }
-    // Before the end is recorded: of a scrub that is under way, a start takes up what was recorded last.
+    // The position is recorded before the end: while the scrub counts as running, a start continues at the recorded
+    // position.
     keep_scrub(manager, at, false);
     let status = manager.running[at].array.status();
     let record = manager.records.scrub_record(&uuid);
@@ -245,7 +246,7 @@ fn tend_scrub(manager: &mut Manager, at: usize, now_us: u64) -> Result<(), Contr
     if !scheduled || record.under_way.is_some() || status.lost {
         return Ok(());
     }
-    // A clock that was set back must not keep scrubs away for years.
+    // A clock that was set back must not delay scrubs for years.
     if record.since_us == 0 || record.since_us > now_us {
         return manager.records.put_scrub(&uuid, ScrubRecord { since_us: now_us, ..record });
     }

@@ -1,11 +1,11 @@
-//! How arrays behave: settings that take effect, and pauses that end.
+//! The settings of arrays: their application, and the end of pauses.
 
 use crate::error::ControlError;
 use crate::events::{EventKind, Note};
 use crate::manager::Manager;
 use crate::record::store::{PausedJobs, Settings};
 
-/// Ends each pause and each priority whose jobs have ended, so that the next job of the array does not have it.
+/// Ends each pause and each priority whose jobs have ended, so that they do not apply to the next job of the array.
 pub(crate) fn end_pauses(manager: &mut Manager) {
     for at in 0..manager.running.len() {
         let uuid = manager.running[at].uuid();
@@ -41,7 +41,7 @@ pub(crate) fn end_pauses(manager: &mut Manager) {
     }
 }
 
-/// Records how an array shall behave, and lets it.
+/// Records the settings of an array and applies them.
 pub(crate) fn put_settings(
     manager: &mut Manager,
     uuid: &str,
@@ -56,7 +56,7 @@ pub(crate) fn put_settings(
     Ok(())
 }
 
-/// Lets a running array behave as is recorded.
+/// Applies the recorded settings to a running array.
 fn apply_settings(manager: &Manager, uuid: &str) {
     if let Some(running) = manager.running_of(uuid) {
         running.array.set_maintenance(manager.records.settings(uuid).maintenance());

@@ -1,5 +1,6 @@
-//! The end of the daemon: everything that waits for drives or clients is stopped side by side, and all of it within one
-//! limit, since a service manager kills what takes too long. What is late is named, and left as a crash leaves it.
+//! The stop of the daemon. Everything that waits for drives or clients is stopped concurrently, within one limit,
+//! because a service manager kills a daemon that stops too slowly. Late objects are reported, and remain in the state
+//! that a crash causes.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,16 +22,17 @@ use crate::upkeep::newest::note_newest_at_stop;
 use crate::upkeep::scrubs::keep_scrubs;
 use crate::upkeep::silent::silent_now;
 
-/// How long data cores have to end; nothing is left on them that waits.
+/// The time limit for the stop of the data cores. No work on them waits at this point.
 const CORES_END: Duration = Duration::from_secs(3);
 
-/// How long drives have to show whether they answer, to name those that do not.
+/// The time limit within which drives must answer. The drives that do not answer are reported.
 const NAMING: Duration = Duration::from_secs(1);
 
 impl Control {
-    /// Stops in order: members learn what they do not know yet, exports are drained, arrays marked clean, cores ended.
-    /// Each waits for no other, and all together for no longer than [`STOP_LIMIT`]. Errors are returned, not fatal:
-    /// everything else is stopped all the same. A second call does nothing.
+    /// Stops the daemon in order: writes the latest changes to the members, drains exports, marks arrays as clean, and
+    /// stops the cores. No object waits for another object of its step, and the stop takes at most about
+    /// [`STOP_LIMIT`]. Errors are returned and are not fatal: the stop continues with the other objects. A second call
+    /// does nothing.
     pub fn stop(&self) -> Vec<ControlError> {
         self.stop_within(STOP_LIMIT)
     }
@@ -47,7 +49,7 @@ impl Control {
         record_at_stop(self, deadline.min(Instant::now() + STOP_RECORD_LIMIT));
         let servers = self.with(|m| m.exports.take()).unwrap_or_default();
         let jobs = servers.into_iter().map(|(listen, server)| stop_server(listen, server));
-        // A client whose request hangs leaves time for the arrays.
+        // A client with an unresponsive request uses at most half of the time, so that time remains for the arrays.
         let drained = Instant::now() + deadline.saturating_duration_since(Instant::now()) / 2;
         let (done, late) = side_by_side(jobs.collect(), drained);
         errors.extend(done.into_iter().flatten());
@@ -57,7 +59,7 @@ impl Control {
         errors.append(&mut stop_arrays(self, deadline));
         errors.append(&mut end_commands(self, deadline));
         errors.append(&mut end_starts(self, deadline));
-        // What a queue was not answered before it was closed may still be carried out.
+        // A target may still execute requests that were not answered before their queue was closed.
         let owing = self.with(|m| m.drives.owing_remotes()).unwrap_or_default();
         let cores = self.with(|m| m.take_cores()).unwrap_or_default();
         if within("cores end", CORES_END, move || drop(cores)).is_none() {
@@ -72,8 +74,8 @@ impl Control {
     }
 }
 
-/// Writes to the members what commands acknowledged and they do not know yet: no other chance comes for who
-/// imports the array elsewhere.
+/// Writes to the members the acknowledged changes that they do not record yet. This is the last opportunity before an
+/// import of the array on another host.
 fn record_at_stop(control: &Control, deadline: Instant) {
     let arrays = control.with(|m| m.running.iter().map(Running::uuid).collect::<Vec<_>>());
     let job = |uuid: String| -> Job<()> {
@@ -81,7 +83,7 @@ fn record_at_stop(control: &Control, deadline: Instant) {
         let name = uuid.clone();
         let record = move || {
             let left = deadline.saturating_duration_since(Instant::now());
-            // An action may be at it just now.
+            // An action may have reserved the array.
             let keys = vec![array_key(&uuid)];
             let reserved = control.reserve_within(left, |_| Ok(((), keys.clone())));
             let recorded = reserved.and_then(|_held| record_before_leaving(&control, &uuid));
@@ -116,7 +118,8 @@ fn stop_arrays(control: &Control, deadline: Instant) -> Vec<ControlError> {
     errors
 }
 
-/// Records which members hung when their arrays stopped: they are taken back after the next start.
+/// Records the members that were unresponsive when their arrays stopped. These members are re-added after the next
+/// start.
 fn note_silent_at_stop(control: &Control, stopped: &[Stopped]) {
     let noted = control.with(|m| {
         for Stopped { uuid, members, .. } in stopped {
@@ -130,7 +133,7 @@ fn note_silent_at_stop(control: &Control, stopped: &[Stopped]) {
     }
 }
 
-/// Waits for commands under way: one that unloads an array, or stops it to grow, stops it by itself.
+/// Waits for the commands that run. A command that unloads an array, or stops an array to grow it, stops this array.
 fn end_commands(control: &Control, deadline: Instant) -> Vec<ControlError> {
     let left = deadline.saturating_duration_since(Instant::now());
     let _ = control.wait_until(left, |m| m.commands.objects().is_empty());
@@ -143,11 +146,11 @@ fn end_commands(control: &Control, deadline: Instant) -> Vec<ControlError> {
     late.into_iter().map(error).collect()
 }
 
-/// Waits for arrays that are still being started. Those whose labels were changed and that never ran are not
-/// stopped in order: their labels say that they run.
+/// Waits for arrays that are still being started. An array whose labels were changed, and that never ran, is not
+/// stopped in order: its labels state that it runs.
 fn end_starts(control: &Control, deadline: Instant) -> Vec<ControlError> {
     let left = deadline.saturating_duration_since(Instant::now());
-    // One that only waits for drives has changed nothing.
+    // A start that only waits for drives has changed no label.
     let over = |m: &Manager| names_assembling(m).is_empty();
     let _ = control.wait_until(left, over);
     let cut_short = control.run(|m| {
@@ -174,9 +177,9 @@ fn stop_server(listen: String, server: Arc<ExportServer>) -> Job<Option<ControlE
 /// An array that has stopped.
 struct Stopped {
     uuid: String,
-    /// Why its stop is not recorded, if it is not.
+    /// The reason why the stop is not recorded; `None` if it is recorded.
     error: Option<ControlError>,
-    /// What its members were like at the end.
+    /// The states of the members after the stop.
     members: Vec<MemberStatus>,
 }
 
@@ -197,10 +200,11 @@ fn paths_of(running: &Running) -> Vec<String> {
     running.all_drives().map(|drive| drive.path.clone()).collect()
 }
 
-/// Stops an array that was taken out of service. Gives `reserved` back, with why the stop is not recorded if it is not.
+/// Stops an array that was taken out of service. Returns `reserved`, and the error if the stop is not recorded.
 ///
 /// # Errors
-/// When that took longer than `limit`; it goes on by itself then, and keeps `reserved` until it is over.
+/// The stop took longer than `limit`. The stop then continues in its thread, which keeps `reserved` until the stop
+/// finishes.
 pub(crate) fn stop_one(
     running: Running,
     reserved: Reserved,
@@ -213,7 +217,7 @@ pub(crate) fn stop_one(
     Ok((reserved, stopped.error))
 }
 
-/// What to say of an array that was not stopped in time, whose drives are at `paths`.
+/// The error for an array that was not stopped in time and whose drives are at `paths`.
 fn not_stopped(name: &str, paths: Vec<String>) -> ControlError {
     let silent = silent_among(&paths);
     let who = if silent.is_empty() {
@@ -227,13 +231,13 @@ fn not_stopped(name: &str, paths: Vec<String>) -> ControlError {
     ))
 }
 
-/// Those of `paths` that do not show their first block.
+/// Those of `paths` whose first block cannot be read in time.
 fn silent_among(paths: &[String]) -> Vec<String> {
     let look = |path: &String| -> Job<()> {
         let at = path.clone();
         let read = move || {
             use std::io::Read;
-            // Whatever it says is an answer.
+            // An error is also an answer.
             let _ = std::fs::File::open(at).and_then(|mut file| file.read(&mut [0; 4096]));
         };
         (path.clone(), Box::new(read))
@@ -246,19 +250,19 @@ fn silent_among(paths: &[String]) -> Vec<String> {
     known.into_iter().cloned().chain(late).collect()
 }
 
-/// Records that the daemon stopped, and whether it did so in order. Nothing is written after that.
+/// Records that the daemon stopped, and whether it stopped in order. Nothing is written afterwards.
 fn record_stop(manager: &mut Manager, errors: &mut Vec<ControlError>, owing: &[String]) {
     let why: Vec<&str> = errors.iter().map(|e| e.what.as_str()).collect();
     let note = Note::new(EventKind::DaemonStopped, "daemon", "the daemon stopped");
     manager.record(note.cause(why.join("; ")));
-    // Trouble with the directory was reported while the daemon ran.
+    // Errors of the state directory were reported while the daemon ran.
     manager.events().flush();
     manager.hooks.stop();
     if errors.is_empty()
         && let Err(error) = manager.records.store.mark_clean()
     {
         match manager.state_trouble() {
-            // Reported while the daemon ran; it is no error of the stop.
+            // This error was reported while the daemon ran; it is not an error of the stop.
             Some(_) => tracing::warn!(reason = %error, "not marked as cleanly stopped"),
             None => errors.push(error),
         }
@@ -271,7 +275,7 @@ fn record_stop(manager: &mut Manager, errors: &mut Vec<ControlError>, owing: &[S
     manager.records.store.give_up();
 }
 
-/// Names of arrays whose labels are being changed by a start: they say that the array runs.
+/// The names of arrays whose labels a start is changing. These labels state that the array runs.
 fn names_assembling(manager: &Manager) -> Vec<String> {
     let assembling = manager.entries.starting().filter(|(_, starting)| starting.assembling);
     assembling.map(|(uuid, _)| manager.records.array_name(uuid)).collect()

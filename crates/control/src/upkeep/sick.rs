@@ -1,4 +1,4 @@
-//! Members that still serve and should be replaced.
+//! Serving members that should be replaced.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use crate::error::ControlError;
 use crate::events::{EventKind, Note};
 use crate::manager::Manager;
 
-/// How often drives are asked how they are.
+/// Time between two queries of the health of drives.
 const ASK_EVERY: Duration = Duration::from_secs(60);
 
-/// Asks drives of members how they are, now and then.
+/// Queries the health of the drives of members, at most once in [`ASK_EVERY`].
 pub(crate) fn ask_drives(control: &Control) -> Result<(), ControlError> {
     let due = control.with(drives_to_ask)?;
     let Some((probes, targets)) = due else { return Ok(()) };
@@ -30,7 +30,7 @@ pub(crate) fn ask_drives(control: &Control) -> Result<(), ControlError> {
     })
 }
 
-/// The drives of members that can say how they are, when it is time to ask.
+/// The drives of members that report their health; `None` if the next query is not yet due.
 fn drives_to_ask(manager: &mut Manager) -> Option<(crate::drives::probe::Probes, Vec<Target>)> {
     if manager.sick.asked.is_some_and(|asked| asked.elapsed() < ASK_EVERY) {
         return None;
@@ -45,8 +45,8 @@ fn drives_to_ask(manager: &mut Manager) -> Option<(crate::drives::probe::Probes,
     Some((manager.drives.probes().clone(), targets))
 }
 
-/// What answers for the state of the drive at `path`; `None` when it is not NVMe, or is taken from the kernel and not
-/// open.
+/// The source of the health of the drive at `path`; `None` if the drive is not NVMe, or if it is taken from the kernel
+/// and not open.
 pub(crate) fn health_source(manager: &Manager, path: &str) -> Option<Arc<dyn HealthSource>> {
     if path.starts_with("/dev/nvme") {
         return Some(source_of_kernel(path));
@@ -55,7 +55,7 @@ pub(crate) fn health_source(manager: &Manager, path: &str) -> Option<Arc<dyn Hea
     open.health.clone()
 }
 
-/// Notices members that should be replaced, and says so once.
+/// Reports each member that should be replaced, once.
 pub(crate) fn notice_sick(manager: &mut Manager) {
     let mut there = BTreeSet::new();
     for at in 0..manager.running.len() {

@@ -1,4 +1,4 @@
-//! Members that hung: recorded, so that they are re-added after a restart as well.
+//! Unresponsive members. They are recorded, so that they are re-added also after a restart.
 
 use strake_engine::MemberStatus;
 use strake_raid::MemberState;
@@ -8,7 +8,7 @@ use crate::manager::Manager;
 use crate::policy::returns::{Away, silent_members};
 use crate::record::store::SilentRecord;
 
-/// Records which members are to be taken back when their drives answer.
+/// Records the members that must be re-added when their drives answer.
 pub(crate) fn note_silent(manager: &mut Manager) {
     let silent: Vec<(String, Vec<SilentRecord>)> = manager
         .running
@@ -25,7 +25,7 @@ pub(crate) fn note_silent(manager: &mut Manager) {
     }
 }
 
-/// What is to be recorded of the array `uuid`, unless it is recorded already.
+/// The unresponsive members of the array `uuid`; `None` if they are already recorded.
 pub(crate) fn silent_now(
     manager: &Manager,
     uuid: &str,
@@ -36,15 +36,15 @@ pub(crate) fn silent_now(
     (silent != *known).then_some(silent)
 }
 
-/// The member whose drive, last seen at `path`, is to be looked at until it answers; `None` when there is none, or
-/// not now.
+/// The unresponsive member whose drive was last at `path` and must be inspected until it answers; `None` if there is no
+/// such member, or if the next inspection is not yet due.
 pub(crate) fn awaited_at(manager: &Manager, array: &str, path: &str) -> Option<Uuid> {
     let record = manager.records.record_of(array)?;
     let silent = record.silent.iter().find(|silent| silent.path == path)?;
     silent.member.parse().ok().filter(|_| manager.returns.is_due(&silent.member))
 }
 
-/// Why a member that is out is.
+/// The reason why `member` is out.
 pub(crate) fn why_away(manager: &Manager, array: &str, slot: usize, member: &MemberStatus) -> Away {
     let silent = manager.records.record_of(array).is_some_and(|record| {
         let uuid = member.uuid.to_string();

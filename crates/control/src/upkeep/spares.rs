@@ -1,4 +1,4 @@
-//! Spares that are opened, missed and used without a command.
+//! Spares that are opened, reported as missing, and used without a command.
 
 use strake_api::v1::AddSpareRequest;
 use strake_engine::Drive;
@@ -22,7 +22,8 @@ use crate::policy::spares::{SpareState, fits, is_of_the_drive, slots_for_spares,
 use crate::record::store::SpareRecord;
 use crate::state::running::Running;
 
-/// Puts spares in the places of members that are out. What fails is reported, and tried with another spare.
+/// Replaces members that are out or should be replaced with spares. A failure is reported, and the next round tries
+/// another spare.
 pub(crate) fn use_spares(control: &Control, pace: Pace) -> Result<(), ControlError> {
     for (array, slots) in control.with(places_for_spares)? {
         control.act(pace, format!("spares for {array}"), move |control| {
@@ -38,8 +39,7 @@ pub(crate) fn use_spares(control: &Control, pace: Pace) -> Result<(), ControlErr
     Ok(())
 }
 
-/// Puts a spare in the place of a member that is out. Does nothing while another command works on the array, or
-/// when there is none.
+/// Replaces one member with a spare. Does nothing while another command has reserved the array, or if no spare fits.
 pub(crate) fn use_spare(control: &Control, array: &str, slot: usize) -> Result<(), ControlError> {
     let Some(reserved) = control.try_reserve(vec![array_key(array)])? else { return Ok(()) };
     let mut reserved = reserved.limit_to(GLANCE_LIMIT);
@@ -54,7 +54,7 @@ pub(crate) fn use_spare(control: &Control, array: &str, slot: usize) -> Result<(
     control.run(|m| {
         match &used {
             Ok(()) => reported_spare_use(m, &place.name, slot, &record),
-            // Another command has it, or the array is not ready for it.
+            // Another command uses the spare, or the array cannot accept it now.
             Err(error) if error.kind == ControlErrorKind::State => {}
             Err(error) if fits && !is_of_the_drive(error.kind) => {}
             Err(error) => note_spare(m, &record, unusable(error)),
@@ -64,7 +64,7 @@ pub(crate) fn use_spare(control: &Control, array: &str, slot: usize) -> Result<(
     used
 }
 
-/// Opens spares that are not open, and notices those that went.
+/// Opens spares that are not open, and notices spares that are missing.
 pub(crate) fn tend_spares(control: &Control, pace: Pace) -> Result<(), ControlError> {
     for (record, is_open) in control.with(spares_to_look_at)? {
         control.act(pace, format!("spare {}", record.identity), move |control| {
@@ -94,7 +94,7 @@ fn tend_spare(control: &Control, record: &SpareRecord, is_open: bool) -> Result<
     control.with(|m| note_spare(m, record, state))
 }
 
-/// What is at a spare's path.
+/// The state of a spare after the drive at its path was opened.
 fn examine(record: &SpareRecord, drive: Drive) -> SpareState {
     if drive.device.identity() != record.identity {
         return SpareState::Missing(format!("another drive is at {}", record.path));
@@ -105,12 +105,12 @@ fn examine(record: &SpareRecord, drive: Drive) -> SpareState {
     }
 }
 
-/// Spares whose path has to be looked at, and whether they are open.
+/// The spares whose paths must be inspected, and whether they are open.
 fn spares_to_look_at(manager: &mut Manager) -> Vec<(SpareRecord, bool)> {
     if manager.stopping {
         return Vec::new();
     }
-    // A spare that a crash left in both lists serves as a member.
+    // After a crash, a drive can be recorded as a spare and as a member. Such a drive serves as a member.
     let taken: Vec<SpareRecord> = manager
         .records
         .spares
@@ -165,7 +165,7 @@ fn is_copied(manager: &Manager, array: &str, slot: usize) -> bool {
     running.is_some_and(|r| r.replacement.as_ref().is_some_and(|next| next.slot.at() == slot))
 }
 
-/// Members that are out or sick, of arrays that take spares by themselves.
+/// The members that are out or should be replaced, of arrays that use spares automatically.
 fn places_for_spares(manager: &mut Manager) -> Vec<(String, Vec<usize>)> {
     if manager.stopping || manager.records.spares.is_empty() {
         return Vec::new();
@@ -181,7 +181,7 @@ fn places_for_spares(manager: &mut Manager) -> Vec<(String, Vec<usize>)> {
 }
 
 impl Manager {
-    /// Slots of an array that a spare replaces by itself now.
+    /// The slots of an array whose members a spare can replace automatically now.
     pub(crate) fn slots_for_spares(&self, running: &Running) -> Vec<usize> {
         let status = running.array.status();
         if status.lost || !self.records.settings(&running.uuid()).auto_replace {
@@ -191,13 +191,14 @@ impl Manager {
     }
 }
 
-/// The smallest spare that fits, of the array's own first. When none does, says so once.
+/// Chooses the smallest spare that fits; spares that are reserved for the array come first. If no spare fits, this is
+/// reported once.
 pub(crate) fn choose_spare(
     manager: &mut Manager,
     array: &str,
     slot: usize,
 ) -> Option<(crate::state::running::Place, SpareRecord)> {
-    // It may have been replaced or stopped in the meantime.
+    // The member may have been replaced, or the array stopped, in the meantime.
     let (place, _) = manager.place(array, slot as u32).ok()?;
     let running = manager.running_of(array)?;
     let status = running.array.status();
@@ -205,7 +206,7 @@ pub(crate) fn choose_spare(
     if !crate::policy::members::is_out(member) && !manager.sick.wants_spare(member) {
         return None;
     }
-    // A crash may have left the drive of a copy among them.
+    // After a crash, the drive of a copy can still be recorded as a spare.
     let usable = |s: &&SpareRecord| {
         manager.spares.ready(s).is_some_and(|drive| fits(&status, drive).is_ok())
             && manager.records.promised(&s.identity, None).is_none()

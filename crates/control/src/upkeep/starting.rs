@@ -1,8 +1,8 @@
-//! Arrays that are started by themselves: each by a thread of its own, behind the daemon, which answers meanwhile.
+//! Arrays that are started automatically. A separate thread starts each array, while the daemon answers requests.
 //!
-//! A start waits for drives and holds nothing up but itself. It reserves its array first, and each drive as it is
-//! opened; one that turns out to belong to another array is given back at once. So two starts, or a start and a search
-//! for spares, never claim the same drive, and none waits for another for longer than a look at a label takes.
+//! A start waits for drives and delays no other operation. It reserves its array first, and each drive when it opens
+//! the drive. A drive that belongs to another array is released immediately. Therefore two starts, or a start and a
+//! search for spares, never claim the same drive, and each waits for another only until a label is read.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -35,19 +35,20 @@ use crate::state::start::Starting;
 use crate::upkeep::adopt::{adopt_array, assemble_one, has_to_wait, note_offline};
 use crate::upkeep::taken::take_again;
 
-/// How long after its start the daemon tries recorded drives again that are there and cannot be opened: the kernel
-/// lets go of the files of a killed process only when it has taken its rings apart, some time after its end.
+/// The time after the start of the daemon for which it tries again to open recorded drives that are present and cannot
+/// be opened. The kernel closes the files of a killed process only when it destroys its rings, some time after the
+/// process ended.
 const RELEASE_WAIT: Duration = Duration::from_secs(3);
 
-/// Time between two such tries.
+/// Time between two of these attempts.
 const RELEASE_RETRY: Duration = Duration::from_millis(20);
 
-/// Drives of one array that are opened at a time.
+/// Maximum number of drives of one array that are opened at the same time.
 const OPENERS_MAX: usize = 16;
 
 impl Control {
-    /// Starts the control plane and waits until every array has been tried. What cannot be started is reported by the
-    /// status, not an error.
+    /// Starts the control plane and waits until every array has been tried. The status reports arrays that cannot be
+    /// started; they are not errors.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -65,11 +66,11 @@ impl Control {
         Ok(control)
     }
 
-    /// Starts the control plane: locks the state directory, starts the data cores, and begins to start what is
-    /// recorded, arrays whose members are here and their exports. Waits for no drive.
+    /// Starts the control plane: locks the state directory, starts the data cores, and begins to start the recorded
+    /// arrays whose members are present, with their exports. Does not wait for the members.
     ///
     /// # Errors
-    /// When the state directory or the machine does not allow a daemon to run.
+    /// The state directory or the host does not allow a daemon to run.
     pub fn open(state_dir: &Path, options: crate::manager::Options) -> Result<Self, ControlError> {
         Self::open_in(StateFolder::of(state_dir), options)
     }
@@ -89,16 +90,17 @@ impl Control {
         Ok(control)
     }
 
-    /// Waits until no array is being started, for `limit` at most. True when none is.
+    /// Waits until no array is being started, for at most `limit`. Returns true if no array is being started.
     ///
     /// # Errors
-    /// When an earlier command panicked.
+    /// An earlier command panicked.
     pub fn starts_are_over(&self, limit: Duration) -> Result<bool, ControlError> {
         self.wait_until(limit, |m| m.entries.starting().next().is_none())
     }
 }
 
-/// Starts what is recorded and not running, and waits for that. What cannot be started is noted.
+/// Starts the recorded arrays that do not run, and waits for these starts. Arrays that cannot be started are recorded
+/// as offline.
 #[cfg(test)]
 pub(crate) fn start_recorded(control: &Control) -> Result<(), ControlError> {
     launch_starts(control)?;
@@ -106,18 +108,18 @@ pub(crate) fn start_recorded(control: &Control) -> Result<(), ControlError> {
     Ok(())
 }
 
-/// Begins to start what is recorded and not running, each array by a thread of its own.
+/// Begins to start the recorded arrays that do not run, each in a separate thread.
 pub(crate) fn launch_starts(control: &Control) -> Result<(), ControlError> {
     for record in control.with(|m| due_to_start(m))? {
-        // The task that has reserved it knows more than the records.
+        // The task that has reserved the array may have changed it since it was recorded.
         let Some(reserved) = control.try_reserve(vec![array_key(&record.uuid)])? else {
             continue;
         };
-        // It may have been started meanwhile.
+        // The array may have been started in the meantime.
         let Some(policy) = control.with(|m| begin_start(m, &record))? else { continue };
         let (own, uuid) = (control.clone(), record.uuid.clone());
         let start = move || {
-            // However it ends: what waits for it must not wait for ever.
+            // The end of the start is recorded in every case, because a waiter must not wait forever.
             let ended = Ended { control: &own, uuid: &record.uuid };
             let started = start_by_itself(&own, reserved, &record, policy);
             drop(ended);
@@ -133,7 +135,7 @@ pub(crate) fn launch_starts(control: &Control) -> Result<(), ControlError> {
     Ok(())
 }
 
-/// Starts one array, or notes why not.
+/// Starts one array, or records why it cannot be started.
 fn start_by_itself(
     control: &Control,
     mut reserved: Reserved,
@@ -142,7 +144,8 @@ fn start_by_itself(
 ) -> Result<(), ControlError> {
     let mut search = Search::default();
     let found = search_drives(control, &mut reserved, record, &mut search);
-    // Silent members were waited for, and so is one that falls silent from here on; no other member is missing.
+    // The search waited for unresponsive members, and the start waits for a member that becomes unresponsive from here
+    // on. No other member is missing.
     let policy = search.within(policy);
     let started = found
         .and_then(|()| assemble_found(control, record, policy, &search.here))
@@ -150,7 +153,7 @@ fn start_by_itself(
     let Err(error) = started else { return Ok(()) };
     let error = search.explained(error);
     let offline = Offline::new(record, &error, &search.here);
-    // Closed without the lock, with what was reserved.
+    // The drives are closed and the reservations released without the lock.
     drop(search);
     control.with(|m| note_offline(m, record, offline))
 }
@@ -166,7 +169,8 @@ pub(crate) fn start_one(
     control.run(|m| adopt_array(m, assembled, here))
 }
 
-/// Assembles what is recorded; `here` gets its drives that were found. Writes their labels, and starts nothing.
+/// Assembles the recorded array; the drives that were found are appended to `here`. Writes their labels, and does not
+/// start the array.
 pub(crate) fn assemble_recorded(
     control: &Control,
     reserved: &mut Reserved,
@@ -181,7 +185,7 @@ pub(crate) fn assemble_recorded(
     assemble_found(control, record, policy, here)
 }
 
-/// Assembles a recorded array from what was found of it.
+/// Assembles a recorded array from the drives that were found.
 fn assemble_found(
     control: &Control,
     record: &ArrayRecord,
@@ -204,13 +208,13 @@ fn assemble_found(
     let assembled = assemble_one(control, here, policy);
     note_wait(control, uuid, &drives, None);
     if assembled.is_err() {
-        // Whatever was written says no more than what a start finds that was cut short.
+        // The labels that were written state no more than the labels of an interrupted start.
         control.with(|m| m.entries.end_assembling(uuid))?;
     }
     assembled
 }
 
-/// Looks for the drives of a recorded array, side by side.
+/// Searches for the drives of a recorded array, concurrently.
 fn search_drives(
     control: &Control,
     reserved: &mut Reserved,
@@ -219,7 +223,7 @@ fn search_drives(
 ) -> Result<(), ControlError> {
     let (machine, taken) =
         control.with(|m| (m.drives.machine().clone(), m.records.taken_paths()))?;
-    // Names of kernel devices change from start to start, and when drives are taken or released; labels do not.
+    // The names of kernel devices can change at each boot, and when drives are taken or released. Labels do not change.
     let mut renamed = false;
     let may_be_renamed = |path: &String| machine.has_node(path) || pci_address(path).is_some();
     for (path, found) in
@@ -259,8 +263,8 @@ fn search_drives(
     Err(ControlError::state(say(format!("{why}; return its drives, or: ")).run(import_drives(""))))
 }
 
-/// What is at each of `paths` of a recorded array: `None` for what is none of its drives. Those that are, are
-/// reserved.
+/// Inspects each of `paths` for a drive of a recorded array. Reserves the drives of this array; the result for another
+/// drive is `None`.
 fn look_at(
     control: &Control,
     reserved: &mut Reserved,
@@ -293,7 +297,7 @@ fn look_at(
     (0..paths.len()).map(|at| seen.remove(&at).unwrap_or_else(unseen)).collect()
 }
 
-/// What is at `path`, reserved when it is of the array `record`.
+/// Inspects the drive at `path`, and reserves it if it belongs to the array `record`.
 fn look_for(
     control: &Control,
     own: &mut Reserved,
@@ -315,8 +319,8 @@ fn look_for(
     Ok(Some(found))
 }
 
-/// The labelled drive at `path`, with patience for drives that a daemon killed just now still seems to hold, and
-/// for others that look at it.
+/// Opens the labelled drive at `path`. Repeats this for a limited time, because a daemon that was just killed may still
+/// hold the drive, or another program may inspect it.
 fn open_released(
     control: &Control,
     reserved: &mut Reserved,
@@ -338,9 +342,9 @@ fn open_released(
     }
 }
 
-/// Has `object` be waited for from now on by the start of an array; `None` when that is over.
+/// Records that the start of an array waits for `object` to do `what`; `None` ends the wait.
 fn note_wait(control: &Control, uuid: &str, object: &str, what: Option<&'static str>) {
-    // A control plane that a panic has left unusable is reported elsewhere.
+    // Other code reports a control plane that is unusable after a panic.
     let _ = control.with(|m| {
         if let Some(starting) = m.entries.get_mut(uuid).and_then(|e| e.starting.as_mut()) {
             starting.wait_for(object, what);
@@ -349,7 +353,7 @@ fn note_wait(control: &Control, uuid: &str, object: &str, what: Option<&'static 
 }
 
 fn end_start(control: &Control, uuid: &str) {
-    // As above.
+    // Other code reports a control plane that is unusable after a panic.
     let _ = control.with(|m| {
         let name = m.records.array_name(uuid);
         let ended = m.entries.get_mut(uuid).and_then(|entry| entry.starting.take());
@@ -378,13 +382,13 @@ fn pick<'a>(next: &AtomicUsize, paths: &'a [String]) -> Option<(usize, &'a Strin
     Some((at, paths.get(at)?))
 }
 
-/// Whether something is at `path`, as far as that is said at once.
+/// Whether a file or device exists at `path`; false if the path is unresponsive.
 fn is_there(path: &str) -> bool {
     let at = path.to_owned();
     bounded::ask(path, GLANCE_LIMIT, move || drives::is_there(&at)).unwrap_or(false)
 }
 
-/// What is recorded, does not run, and is to be tried now.
+/// The recorded arrays that do not run and whose start is due.
 fn due_to_start(manager: &Manager) -> Vec<ArrayRecord> {
     let due = |record: &&ArrayRecord| is_due(manager, record);
     manager.records.arrays.iter().filter(due).cloned().collect()
@@ -394,7 +398,7 @@ fn is_due(manager: &Manager, record: &ArrayRecord) -> bool {
     let entry = manager.entries.get(&record.uuid);
     let soon =
         is_late(manager, record) && entry.last_try.is_some_and(|at| at.elapsed() < RETRY_EVERY);
-    // A drive that is held back may be one of the array.
+    // A drive that is held back may belong to the array.
     let waits = !manager.late_takes.held_back.is_empty();
     !(manager.stopping || soon || waits || entry.starting.is_some())
         && manager.position_of(&record.uuid).is_none()
@@ -407,8 +411,8 @@ fn is_late(manager: &Manager, record: &ArrayRecord) -> bool {
     manager.options.assemble_timeout.is_some_and(|limit| since.elapsed() >= limit)
 }
 
-/// What is allowed to start the array `record`, which is being started from here on; `None` when it is no longer to be
-/// started. With its key.
+/// Begins the start of the array `record`, and returns the policy of the start; `None` if the start is no longer due.
+/// The caller has reserved the key of the array.
 pub(crate) fn begin_start(manager: &mut Manager, record: &ArrayRecord) -> Option<AssemblePolicy> {
     let is_recorded = manager.records.arrays.iter().any(|a| a.uuid == record.uuid);
     if !is_recorded || !is_due(manager, record) {
@@ -423,7 +427,7 @@ pub(crate) fn begin_start(manager: &mut Manager, record: &ArrayRecord) -> Option
     Some(AssemblePolicy { allow_degraded: late, accept_loss: false })
 }
 
-/// Notes that labels of `record` are being changed from here on; or says why they must not be.
+/// Records that the labels of `record` are being changed from this call on, or returns why they must not be changed.
 fn begin_assembling(
     manager: &mut Manager,
     record: &ArrayRecord,

@@ -1,6 +1,6 @@
-//! Drives that are taken again at a start: overrides of drivers vanish when the host restarts.
+//! Drives that are taken again at a start: driver overrides do not survive a restart of the host.
 //!
-//! A drive is found by its serial number, at whatever address. What a crash interrupted is completed.
+//! A drive is found by its serial number, at any address. Operations that a crash interrupted are completed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,21 +22,22 @@ use crate::limits::{RETRY_EVERY, TAKE_AGAIN_LIMIT, TAKE_AGAIN_RETRY, TAKE_AGAIN_
 use crate::manager::Manager;
 use crate::record::store::{Aim, TakenRecord};
 
-/// Where a recorded drive is.
+/// The place and state of a recorded drive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// The kernel drives it, at this address.
+    /// The kernel drives the drive, at this address.
     Driven(String),
-    /// This daemon began to bind or to release what is at its address, in this boot of the host.
+    /// The daemon started to bind or to release the drive at the recorded address, in this boot of the host.
     Begun,
-    /// VFIO has what is at its address: this drive, or another one.
+    /// The drive at the recorded address is bound to VFIO. It is this drive or another one.
     Bound,
-    /// Nowhere; why.
+    /// The drive was not found; contains the reason.
     Nowhere(String),
 }
 
-/// Where the drive of `record` is: `driven` are the addresses at which the kernel drives it, `last` is what is at the
-/// recorded address, `is_others` says that another drive was recorded there later, `boot` is the boot of the host.
+/// Finds the drive of `record`. `driven` contains the addresses at which the kernel drives it. `last` is the function
+/// at the recorded address. `is_others` is set if another drive was recorded there later. `boot` is the current boot of
+/// the host.
 fn find(
     record: &TakenRecord,
     boot: &str,
@@ -48,10 +49,10 @@ fn find(
     let has_no_driver = last.is_some_and(|last| last.driver.is_none());
     let is_between =
         last.is_some_and(Picture::is_between) || (record.aim == Aim::Release && has_no_driver);
-    // What was begun in an earlier boot is over: an override of now is that of another program.
+    // An operation of an earlier boot no longer applies: a present override belongs to another program.
     let is_begun = record.aim != Aim::Taken && record.boot == boot;
     match driven {
-        // The drive at the recorded address is the other one.
+        // The drive at the recorded address is the other drive.
         [address] if is_bound && is_others => Found::Driven(address.clone()),
         _ if is_bound && is_begun => Found::Begun,
         _ if is_bound && record.aim != Aim::Release => Found::Bound,
@@ -70,7 +71,7 @@ fn find(
     }
 }
 
-/// Where the drive of `record` is on `host`; `all` are the records of all drives.
+/// Finds the drive of `record` on `host`; `all` contains the records of all drives.
 pub(crate) fn look_for(host: &Host, record: &TakenRecord, all: &[TakenRecord]) -> Found {
     let mut driven = host.addresses_of(&record.serial);
     let identity = record.identity();
@@ -83,8 +84,8 @@ pub(crate) fn look_for(host: &Host, record: &TakenRecord, all: &[TakenRecord]) -
     find(record, &host.boot(), &driven, host.picture(&record.address).as_ref(), is_others)
 }
 
-/// Takes drives that could not be taken yet: the module vfio-pci was loaded, the drive appeared or is no longer in use.
-/// What did not come up is left to a command.
+/// Takes drives that could not be taken before, because the module vfio-pci was not loaded, or the drive was absent or
+/// in use. A drive that failed to start is not tried again without a command.
 pub(crate) fn take_late(control: &Control) -> Result<(), ControlError> {
     let records = control.with(|m| {
         let is_soon = m.late_takes.last.is_some_and(|at| at.elapsed() < RETRY_EVERY);
@@ -104,8 +105,8 @@ pub(crate) fn take_late(control: &Control) -> Result<(), ControlError> {
     take_found(control, &binder, late.map(|(found, record)| (record, found)).collect())
 }
 
-/// Takes recorded drives again, side by side, and completes what a crash interrupted. Drives that take longer than the
-/// limit are left to themselves.
+/// Takes recorded drives again, concurrently, and completes operations that a crash interrupted. The start does not
+/// wait longer than the limit; the threads of late drives continue.
 pub(crate) fn take_again(control: &Control) -> Result<(), ControlError> {
     let records = control.with(|m| m.records.taken.clone())?;
     if records.is_empty() {
@@ -116,7 +117,7 @@ pub(crate) fn take_again(control: &Control) -> Result<(), ControlError> {
     take_found(control, &binder, records.iter().map(look).collect())
 }
 
-/// Takes what was found, or completes what was begun with it.
+/// Takes the drives that were found, or completes the operations that were started on them.
 fn take_found(
     control: &Control,
     binder: &Binder,
@@ -149,7 +150,7 @@ fn take_found(
     Ok(())
 }
 
-/// Records the addresses at which drives are now, before the first write.
+/// Records the current addresses of drives, before the first write.
 fn follow(control: &Control, found: &[(TakenRecord, Found)]) -> Result<(), ControlError> {
     let mut moved = Vec::new();
     for (record, found) in found {
@@ -177,7 +178,7 @@ fn report(control: &Control, record: &TakenRecord, why: &str) {
     }
 }
 
-/// Reports why a drive was not taken, at once or when its block device is no longer held back.
+/// Reports why a drive was not taken: immediately, or when its block device is no longer held back.
 fn report_in(manager: &mut Manager, record: &TakenRecord, why: &str) {
     let late = &mut manager.late_takes;
     let is_failed = late.failed.contains(&record.serial);
@@ -202,10 +203,10 @@ pub(crate) fn note_not_taken(manager: &mut Manager, record: &TakenRecord, why: &
     manager.record(note.cause(why).next(strake_wording::say("").run(retry)));
 }
 
-/// Completes what `record` says.
+/// Completes the operation that `record` describes.
 ///
 /// # Errors
-/// Why not, in words.
+/// The operation could not be completed. The error is a text with the reason.
 pub(crate) fn resume(
     control: &Control,
     binder: &Binder,
@@ -223,12 +224,12 @@ pub(crate) fn resume(
         (Found::Nowhere(_), Aim::Release) => return forget(control, record),
     };
     let record = &TakenRecord { address, ..record.clone() };
-    // A command that works on it completes it.
+    // If a command has reserved the drive, the command completes the operation.
     let keys = control.with(|m| reserved_at(m, &record.address));
     let reserved = keys.and_then(|keys| control.try_reserve(keys));
     let Some(reserved) = reserved.map_err(|error| error.to_string())? else { return Ok(()) };
     let reserved = Arc::new(reserved);
-    // A command may have released it since it was looked for.
+    // A command may have released the drive after it was found.
     let is_current = control.with(|m| m.records.taken_of(&record.serial) == Some(record));
     if !is_current.map_err(|error| error.to_string())? {
         return Ok(());
@@ -247,7 +248,7 @@ pub(crate) fn resume(
     }
 }
 
-/// Takes a drive again that stays taken. That it is on its way is recorded before the first write.
+/// Takes a drive again that remains taken. The start of this operation is recorded before the first write.
 fn take_as_before(control: &Control, binder: &Binder, record: &TakenRecord) -> Result<(), String> {
     let boot = binder.host().boot();
     let put = |aim: Aim| {
@@ -264,13 +265,13 @@ fn take_as_before(control: &Control, binder: &Binder, record: &TakenRecord) -> R
     put(Aim::Taken)
 }
 
-/// Whether an array or a spare is recorded with the drive by its PCI address.
+/// Whether an array or a spare is recorded with the PCI address of the drive.
 fn is_named(control: &Control, record: &TakenRecord) -> Result<bool, String> {
     let path = format!("{SCHEME}{}", record.address);
     control.with(|m| m.records.names_path(&path)).map_err(|error| error.to_string())
 }
 
-/// Does not complete the release of a drive that an array or a spare needs. It is taken as before.
+/// Takes a drive again that an array or a spare needs, and does not complete its release.
 fn keep(control: &Control, binder: &Binder, record: &TakenRecord) -> Result<(), String> {
     let record = &TakenRecord { aim: Aim::Again, ..record.clone() };
     take_as_before(control, binder, record)?;
@@ -284,7 +285,7 @@ fn keep(control: &Control, binder: &Binder, record: &TakenRecord) -> Result<(), 
     Ok(())
 }
 
-/// Completes the command that a crash interrupted, or undoes it.
+/// Completes the take command that a crash interrupted, or undoes it.
 fn complete(
     control: &Control,
     binder: &Binder,
@@ -304,14 +305,14 @@ fn forget(control: &Control, record: &TakenRecord) -> Result<(), String> {
     forgotten.map_err(|error| error.to_string())
 }
 
-/// Whether another recorded drive is at the address now.
+/// Whether another drive is recorded at the address of `record`.
 fn is_another(control: &Control, record: &TakenRecord) -> Result<bool, String> {
     let at = control.with(|m| m.records.taken_at(&record.address).map(|at| at.serial.clone()));
     let at = at.map_err(|error| error.to_string())?;
     Ok(at.is_some_and(|serial| serial != record.serial))
 }
 
-/// Takes a drive again. What was written is undone when that fails, and the drive stays recorded.
+/// Takes a drive again. If this fails, the changes to the host are undone, and the drive remains recorded.
 fn retake(control: &Control, binder: &Binder, record: &TakenRecord) -> Result<(), String> {
     let words = |error: ControlError| error.to_string();
     let target = scanned(control, &record.address).map_err(words)?;
@@ -337,7 +338,8 @@ fn retake(control: &Control, binder: &Binder, record: &TakenRecord) -> Result<()
     }
 }
 
-/// What is at `address`. The kernel shows a controller some time before its namespaces.
+/// Returns the target at `address`. Waits for a limited time while the kernel scans it, because the kernel shows a
+/// controller before its namespaces.
 fn scanned(control: &Control, address: &str) -> Result<Target, ControlError> {
     for _ in 1..TAKE_AGAIN_TRIES {
         let target = Target::look(control, address)?;
@@ -349,8 +351,8 @@ fn scanned(control: &Control, address: &str) -> Result<Target, ControlError> {
     Target::look(control, address)
 }
 
-/// Tries again for a while: the kernel closes the devices of a killed process only some time after its end. Another
-/// drive stays another drive.
+/// Repeats `take` for a limited time, because the kernel closes the devices of a killed process some time after its
+/// end. An error that states that another drive is at the address is not repeated.
 fn retry(take: impl Fn() -> Result<(), Untaken>) -> Result<(), Untaken> {
     for _ in 1..TAKE_AGAIN_TRIES {
         match take() {

@@ -8,7 +8,7 @@ use crate::policy::report::{Seen, note_of};
 use crate::upkeep::silent::note_silent;
 
 impl Manager {
-    /// Compares every running array with what was last reported about it, and reports the difference.
+    /// Compares every running array with its last reported state, and reports the differences.
     pub fn observe(&mut self) {
         for at in 0..self.running.len() {
             tell_array_events(self, at);
@@ -28,7 +28,7 @@ impl Manager {
     }
 }
 
-/// Tells what the array itself reports and two pictures do not show.
+/// Reports the events that the array itself records, because a comparison of two states does not show them.
 fn tell_array_events(manager: &mut Manager, at: usize) {
     let array = &manager.running[at].array;
     let (name, events) = (array.name().to_string(), array.drain_events());

@@ -1,4 +1,4 @@
-//! From labelled drives to a running array.
+//! Assembles labelled drives and starts the array.
 
 use strake_dev_uring::control_wait;
 use strake_engine::{
@@ -23,8 +23,8 @@ use crate::upkeep::check_readd::note_objection;
 use crate::upkeep::doubt::{note_crash, take_up_doubt};
 use crate::upkeep::prospects::note_prospect;
 
-/// Assembles the one array that `here` belong to. Writes their labels. A drive that was written over counts as one
-/// that is not here, and drives that are not used are named when the array does not start.
+/// Assembles the one array that the drives `here` belong to, and writes their labels. A drive that was overwritten
+/// counts as absent. The error of an array that does not start names the drives that are not used.
 pub(crate) fn assemble_one(
     control: &Control,
     here: &[Labelled],
@@ -34,7 +34,7 @@ pub(crate) fn assemble_one(
     let epoch = fresh_uuid()?;
     let mut wait = control_wait();
     let mut begin = || {
-        // A manager that panicked starts nothing, which is found out when the array is adopted.
+        // If the manager panicked, [`adopt_array`] returns the error later.
         let _ = control.with(|m| m.past.note_activation(here, epoch));
         epoch
     };
@@ -53,7 +53,7 @@ pub(crate) fn assemble_one(
     Err(with_objections(error, here))
 }
 
-/// `error`, and what is to be said about drives of `here` that are not used.
+/// Adds to `error` the objections against the drives of `here` that are not used.
 fn with_objections(error: ControlError, here: &[Labelled]) -> ControlError {
     let offline = match error.offline.clone() {
         _ if needs_damaged(here) => OfflineReason::Consent,
@@ -68,12 +68,12 @@ fn with_objections(error: ControlError, here: &[Labelled]) -> ControlError {
     ControlError::new(kind, Text::join(all, "; ")).because(offline)
 }
 
-/// How long an array on these drives has to wait for what an earlier daemon, or another machine, may have under way
-/// there; `None` when it may be started.
+/// The time for which an array on these drives must wait for requests of an earlier daemon or of another host that may
+/// still be in flight; `None` if the array may be started.
 pub(crate) fn has_to_wait(manager: &mut Manager, here: &[Labelled]) -> Option<Nanos> {
     let now = monotonic();
     let past = manager.past.wait_until(here, now).map(|until| until.since(now));
-    // What a queue of ours was not answered before it was closed, which a target may still carry out.
+    // A target may still execute requests of this daemon that were not answered before their queue was closed.
     let owing = manager.drives.owing_remotes();
     let owes = here.iter().any(|found| owing.contains(&found.drive.device.identity()));
     past.max(owes.then_some(Nanos::SECOND))
@@ -86,7 +86,7 @@ pub(crate) fn note_offline(manager: &mut Manager, record: &ArrayRecord, offline:
         return;
     }
     if offline.is_waiting {
-        // It is in order, and over soon.
+        // This wait is normal and short.
         let entry = manager.entries.of(&record.uuid);
         (entry.last_try, entry.offline) = (None, Some(offline));
         return;
@@ -100,7 +100,7 @@ pub(crate) fn note_offline(manager: &mut Manager, record: &ArrayRecord, offline:
     manager.entries.of(&record.uuid).offline = Some(offline);
 }
 
-/// Starts what was assembled from `here`, with its exports.
+/// Starts the array that was assembled from `here`, and offers its exports.
 pub(crate) fn adopt_array(
     manager: &mut Manager,
     assembled: Assembled,
@@ -143,7 +143,7 @@ pub(crate) fn adopt_array(
     Ok(())
 }
 
-/// Notes that a start has changed the labels `here`, and that the array never runs.
+/// Records that a start has changed the labels of the drives `here`, and that the array was not started.
 fn note_cut_short(manager: &mut Manager, here: &[Labelled]) {
     let Some(name) = here.first().map(|found| found.label.name.to_string()) else { return };
     if !manager.cut_short.contains(&name) {

@@ -1,4 +1,4 @@
-//! Whether the drive of a member that is out can be taken back.
+//! Checks whether the drive of a member that is out can be re-added.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -17,7 +17,7 @@ use crate::manager::Manager;
 use crate::state::prospect::Prospect;
 use crate::state::running::Place;
 
-/// What tells what is at a path, unless it is silent.
+/// The key of the file or device at a path; an error if the path is unresponsive.
 type KeyAt = Result<Option<PathKey>, Silent>;
 
 /// A member that is out, and its drive.
@@ -27,7 +27,7 @@ pub(crate) struct Returned {
     pub(crate) stale_bytes: u64,
 }
 
-/// Checks whether `found` can be taken back, and remembers the result for the advice to the operator.
+/// Checks whether `found` can be re-added, and keeps the result for the advice to the operator.
 pub(crate) fn check_return(
     manager: &mut Manager,
     array: &str,
@@ -68,13 +68,13 @@ fn check_return_of(
     Ok(Returned { place, found, stale_bytes })
 }
 
-/// Remembers why the drive of a member that is out is of no use, as far as was last seen.
+/// Keeps the reason why the drive of a member that is out is not usable, as of the last inspection.
 pub(crate) fn note_objection(manager: &mut Manager, found: &Labelled) {
     let label = &found.label;
     let uuid = label.array.to_string();
     let Some(running) = manager.running_of(&uuid) else { return };
     let status = running.array.status();
-    // Another drive may have its place by now.
+    // Another drive may have replaced this member in the meantime.
     if status.members.get(label.slot.at()).is_none_or(|m| m.uuid != label.member) {
         return;
     }
@@ -83,7 +83,7 @@ pub(crate) fn note_objection(manager: &mut Manager, found: &Labelled) {
     (notes.objection, notes.other_half) = (found.damage(), other_half);
 }
 
-/// Refuses a drive that serves elsewhere, or is a spare; the one that was in this place until now is fine.
+/// Refuses a drive that serves in another slot, or that is a spare. The drive that was in this slot is accepted.
 fn refuse_serving(manager: &Manager, drive: &Drive, place: &Place) -> Result<(), ControlError> {
     let own = (place.member.at(), place.name.clone());
     if manager.place_of(&drive.device.identity()).is_some_and(|other| other == own) {
@@ -92,8 +92,9 @@ fn refuse_serving(manager: &Manager, drive: &Drive, place: &Place) -> Result<(),
     refuse_members(manager, std::slice::from_ref(drive))
 }
 
-/// What tells what is at `path` now from what may be there later; `None` when nothing is, and an error when that is
-/// not said. Looked for outside of the lock: a path may lie on something that does not answer.
+/// A key that distinguishes the file or device that is now at `path` from another one that may be there later; `None`
+/// if the path does not exist, and an error if it is unresponsive. The path is inspected without the lock, because it
+/// may be on an unresponsive device.
 pub(crate) fn key_at(control: &Control, path: &str) -> Result<KeyAt, ControlError> {
     if is_remote(path) {
         return control.with(|m| Ok(m.drives.remote_key(path)));
@@ -111,7 +112,7 @@ pub(crate) fn key_at(control: &Control, path: &str) -> Result<KeyAt, ControlErro
     }))
 }
 
-/// Notes how a check of the drive of a member that is out has ended.
+/// Keeps the result of a check of the drive of a member that is out.
 pub(crate) fn put_prospect(
     manager: &mut Manager,
     array: &str,

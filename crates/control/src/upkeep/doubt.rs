@@ -1,4 +1,4 @@
-//! What may be wrong with the contents of arrays. It is recorded when it arises, and kept until a scrub settles it.
+//! Possible errors in the contents of arrays. They are recorded when they occur, and kept until a scrub resolves them.
 //!
 //! | term | meaning |
 //! |---|---|
@@ -23,7 +23,7 @@ use crate::policy::scrub::has_redundancy;
 use crate::record::doubt_file::{self, Doubt};
 use crate::record::store::ScrubAim;
 
-/// Records what members that are absent make suspect, and crashes that could not be recorded before.
+/// Records the ranges that are suspect because members are absent, and crashes that could not be recorded before.
 pub(crate) fn tend_doubts(control: &Control) -> Result<(), ControlError> {
     control.with(|m| {
         for at in 0..m.running.len() {
@@ -32,14 +32,14 @@ pub(crate) fn tend_doubts(control: &Control) -> Result<(), ControlError> {
             }
             if let Err(error) = note_suspect(m, at) {
                 let array = m.running[at].array.name();
-                // The trouble of the state directory is reported elsewhere.
+                // Other code reports errors of the state directory.
                 tracing::debug!(%array, reason = %error, "suspect ranges are not recorded");
             }
         }
     })
 }
 
-/// Reads what is recorded of an array that was just started.
+/// Reads the recorded doubts about an array that was just started.
 pub(crate) fn take_up_doubt(manager: &mut Manager, at: usize) {
     let running = &manager.running[at];
     let doubt = doubt_file::read(manager.records.store.folder(), &running.uuid());
@@ -59,7 +59,7 @@ fn put_doubt(manager: &mut Manager, at: usize, doubt: Doubt) -> io::Result<()> {
     Ok(())
 }
 
-/// What is known to be inconsistent: findings of the last whole scrub, and those of the current one.
+/// The known inconsistencies: the findings of the last complete scrub, and the findings of the current scrub.
 pub(crate) fn known_findings(manager: &Manager, at: usize) -> Vec<ScrubFinding> {
     let running = &manager.running[at];
     let mut findings = running.doubt.findings.clone();
@@ -68,7 +68,7 @@ pub(crate) fn known_findings(manager: &Manager, at: usize) -> Vec<ScrubFinding> 
     findings
 }
 
-/// The ranges of bytes that would be suspect if these members were absent, beside those that are recorded.
+/// The ranges of bytes that would be suspect if the members `out` were absent, in addition to the recorded ranges.
 pub(crate) fn suspect_ranges(manager: &Manager, at: usize, out: MemberSet) -> Vec<(u64, u64)> {
     let running = &manager.running[at];
     let status = running.array.status();
@@ -80,19 +80,19 @@ pub(crate) fn suspect_ranges(manager: &Manager, at: usize, out: MemberSet) -> Ve
     suspect_without(out, &known_findings(manager, at), unlisted, geometry)
 }
 
-/// The ranges of bytes that are suspect: those that are recorded, and those of the members that are absent.
+/// The ranges of bytes that are suspect: the recorded ranges, and the ranges of the absent members.
 pub(crate) fn suspect_now(manager: &Manager, at: usize) -> Vec<(u64, u64)> {
     let running = &manager.running[at];
     let out = absent_members(&running.array.status());
     joined([running.doubt.suspect.clone(), suspect_ranges(manager, at, out)].concat())
 }
 
-/// Records and reports what the members that are absent make suspect. Called by upkeep, and at once before a rebuild,
-/// after which no member is absent. An array that is lost computes nothing, and a daemon that stops does so at its next
-/// start.
+/// Records and reports the ranges that are suspect because members are absent. Upkeep calls this function. A rebuild
+/// also calls it before it starts, because the member is no longer absent afterwards. A failed array computes no
+/// blocks. A daemon that stops records the ranges after its next start.
 ///
 /// # Errors
-/// When the state directory refuses.
+/// The state directory cannot be written.
 pub(crate) fn note_suspect(manager: &mut Manager, at: usize) -> Result<(), ControlError> {
     let status = manager.running[at].array.status();
     if status.lost || manager.stopping {
@@ -118,8 +118,8 @@ pub(crate) fn note_suspect(manager: &mut Manager, at: usize) -> Result<(), Contr
     Ok(())
 }
 
-/// Records and reports that an array of mode `none` was started after a crash. If the state directory refuses, upkeep
-/// tries again.
+/// Records and reports that an array of mode `none` was started after a crash. If the state directory cannot be
+/// written, upkeep tries again.
 pub(crate) fn note_crash(manager: &mut Manager, at: usize) {
     let running = &manager.running[at];
     let status = running.array.status();
@@ -149,10 +149,10 @@ pub(crate) fn note_crash(manager: &mut Manager, at: usize) {
     manager.record(note.cause(cause).next(unverified_next(&name, is_degraded)));
 }
 
-/// Records what is still in doubt after `scrub`, which is whole, with `aim`.
+/// Records the doubts that remain after the complete scrub `scrub` with `aim`.
 ///
 /// # Errors
-/// When the state directory refuses.
+/// The state directory cannot be written.
 pub(crate) fn settle(
     manager: &mut Manager,
     at: usize,
@@ -162,7 +162,7 @@ pub(crate) fn settle(
     let running = &manager.running[at];
     let found = running.array.scrub_findings().into_iter().filter(is_unsettled);
     let (before, is_all) = (running.doubt.clone(), scrub.counts.unchecked == 0);
-    // A stripe that could not be checked is as it was.
+    // The findings of a stripe that could not be checked remain valid.
     let mut findings = if is_all { Vec::new() } else { before.findings };
     let new: Vec<_> = found.filter(|finding| !findings.contains(finding)).collect();
     findings.extend(new);
@@ -180,7 +180,7 @@ pub(crate) fn settle(
     put_doubt(manager, at, doubt)
 }
 
-/// Bytes that are known to be wrong or inconsistent, and not repaired, by the last whole scrubs.
+/// The number of bytes that the last complete scrubs found wrong or inconsistent and did not repair.
 pub(crate) fn left_by_scrubs(manager: &Manager, at: usize) -> u64 {
     let running = &manager.running[at];
     let shift = running.array.status().geometry.block_size().shift();

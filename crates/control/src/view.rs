@@ -1,4 +1,4 @@
-//! What people and scripts see: messages of the interface, made of what is known.
+//! The messages of the interface that operators and scripts receive, derived from the known state.
 
 pub(crate) mod array;
 pub(crate) mod doubt;

@@ -22,7 +22,8 @@ pub(crate) fn in_doubt_next(name: &str) -> Text {
         .run(start(name, LOSSY))
 }
 
-/// What to do about bytes that may have been computed wrongly. Without all members, a scrub cannot settle it.
+/// Returns the advice for bytes that may have been computed wrongly. A scrub can resolve them only if no member is
+/// absent.
 pub(crate) fn suspect_next(name: &str, is_degraded: bool) -> Text {
     let first = if is_degraded { "re-add or replace the absent members; then " } else { "" };
     say(format!("{first}compare the bytes that "))
@@ -31,7 +32,7 @@ pub(crate) fn suspect_next(name: &str, is_degraded: bool) -> Text {
         .run(trust_data(name))
 }
 
-/// What to do about redundancy that was not verified since a crash.
+/// Returns the advice for redundancy that was not verified since a crash.
 pub(crate) fn unverified_next(name: &str, is_degraded: bool) -> Text {
     let first = if is_degraded { "re-add or replace the absent members; then " } else { "" };
     say(format!("{first}make parity or copies match the data: ")).run(trust_data(name))

@@ -1,4 +1,5 @@
-//! Bytes of an array that may be wrong: they are, or were, computed from stripes that a scrub found inconsistent.
+//! Bytes of an array that may be wrong, because they are, or were, computed from stripes that a scrub found
+//! inconsistent.
 
 use strake_engine::{ScrubFinding, ScrubVerdict};
 use strake_raid::Geometry;
@@ -6,12 +7,13 @@ use strake_units::{ByteSize, Lba, LbaRange, MemberIndex, MemberSet};
 
 use crate::limits::SUSPECT_RANGES_MAX;
 
-/// Strips of a finding that are looked at one by one; a longer one counts from its first block to its last.
+/// Maximum number of strips of a finding that are examined separately. A longer finding counts from its first block to
+/// its last block.
 const STRIPS_MAX: u64 = 64;
 
 /// The ranges of bytes, as offset and length in ascending order, in which blocks of the members `out` may be computed
-/// wrongly: what a scrub found in their stripes is not repaired. What is wrong on a member that is out harms none,
-/// because nothing is computed from it. `unlisted` findings may be anywhere.
+/// wrongly, because a scrub found errors in their stripes that are not repaired. An error on a member that is out has
+/// no effect, because no block is computed from this member. `unlisted` findings may be in any stripe.
 pub(crate) fn suspect_without(
     out: MemberSet,
     findings: &[ScrubFinding],
@@ -40,12 +42,13 @@ pub(crate) fn suspect_without(
     joined(ranges.iter().map(|r| (r.start.bytes(size), r.blocks << size.shift())).collect())
 }
 
-/// Whether a finding is about blocks that do not fit together. Blocks that cannot be read are listed as lost elsewhere.
+/// True if a finding concerns inconsistent blocks. Unreadable blocks are recorded in the bad block list.
 pub(crate) fn is_unsettled(finding: &ScrubFinding) -> bool {
     !finding.repaired && finding.verdict != ScrubVerdict::Unreadable
 }
 
-/// The blocks of the array that `member` holds in the rows of `finding`, which are computed without it.
+/// Adds the blocks of the array that `member` holds in the rows of `finding`. If the member is absent, they are
+/// computed.
 fn computed(
     finding: &ScrubFinding,
     member: MemberIndex,
@@ -61,7 +64,7 @@ fn computed(
     while at < rows.end().0 {
         let end = rows.end().0.min((at / strip + 1) * strip);
         if let Some(data) = geometry.data_at(member, Lba(at)) {
-            // Of copies, a finding concerns those of one strip.
+            // If the scheme has copies, a finding concerns the copies of one strip.
             let start = data.0.max(finding.array.start.0);
             let stop = (data.0 + end - at).min(finding.array.end().0);
             if start < stop {
@@ -72,8 +75,8 @@ fn computed(
     }
 }
 
-/// Ranges in ascending order without overlap, at most [`SUSPECT_RANGES_MAX`]. If there are more, the last range extends
-/// to the end of all of them.
+/// Returns the ranges in ascending order without overlap, at most [`SUSPECT_RANGES_MAX`]. If there are more, the last
+/// range extends to the end of all of them.
 pub(crate) fn joined(mut ranges: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     ranges.sort_unstable();
     let mut all: Vec<(u64, u64)> = Vec::new();
@@ -88,17 +91,17 @@ pub(crate) fn joined(mut ranges: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     all
 }
 
-/// Whether a range has all bytes of another one.
+/// True if `range` contains all bytes of `other`.
 pub(crate) const fn holds(range: (u64, u64), other: (u64, u64)) -> bool {
     range.0 <= other.0 && other.0 + other.1 <= range.0 + range.1
 }
 
-/// How many bytes ranges have.
+/// Returns the number of bytes of the ranges.
 pub(crate) fn total(ranges: &[(u64, u64)]) -> u64 {
     ranges.iter().map(|&(_, bytes)| bytes).sum()
 }
 
-/// Ranges, for a person: how much it is, and where it begins.
+/// Describes ranges for the operator: their number of bytes, and their first offsets.
 pub(crate) fn words(ranges: &[(u64, u64)]) -> String {
     const SHOWN: usize = 4;
     let shown = ranges.iter().take(SHOWN).map(|(start, bytes)| format!("{start}+{bytes}"));

@@ -83,7 +83,7 @@ pub(crate) struct Search {
     pub(crate) here: Vec<Labelled>,
     /// Reasons why recorded drives are not used.
     pub(crate) trouble: Vec<String>,
-    /// Why recorded drives that are there cannot be opened.
+    /// The reasons why recorded drives that are present cannot be opened.
     pub(crate) unusable: Vec<String>,
     /// Recorded paths that do not answer.
     silent: usize,
@@ -123,7 +123,7 @@ impl Search {
         AssemblePolicy { allow_degraded: enough && self.refused.is_empty(), ..policy }
     }
 
-    /// `error`, with the labels that are refused, and the drives that are there and cannot be opened.
+    /// Returns `error` with the refused labels, and with the drives that are present and cannot be opened.
     pub(crate) fn explained(&self, error: ControlError) -> ControlError {
         if self.here.is_empty() {
             return error;

@@ -7,21 +7,21 @@ use crate::limits::{REMOTE_RETRY_MAX, REMOTE_RETRY_MIN};
 use crate::record::store::RemoteRecord;
 use crate::remote::losses::Reported;
 
-/// What is being done about recorded drives.
+/// The state of the connections to recorded drives.
 #[derive(Default)]
 pub(crate) struct Remotes {
-    /// Addresses that a thread connects to just now.
+    /// The addresses to which a thread is connecting.
     connecting: BTreeSet<String>,
-    /// Those of which the last try has failed.
+    /// The addresses whose last attempt failed.
     failed: BTreeMap<String, Failed>,
-    /// Reserved for drives that were forgotten while they were being connected: it is to be given up.
+    /// Drives that were forgotten while they were being connected. Their reservations must be released.
     pub(crate) orphans: Vec<RemoteRecord>,
     pub(crate) reported: Reported,
 }
 
 impl Remotes {
-    /// Those of `records` that should be connected to now, if that is free; they count as being connected from here
-    /// on.
+    /// Returns those of `records` whose connection is due and whose address is free. From this call on, they count as
+    /// being connected.
     pub(crate) fn begin_due(
         &mut self,
         records: &[RemoteRecord],
@@ -39,19 +39,19 @@ impl Remotes {
         due
     }
 
-    /// A thread has ended that connected to a drive.
+    /// Records that the thread that connected to a drive has ended.
     pub(crate) fn end(&mut self, address: &str) {
         self.connecting.remove(address);
     }
 
-    /// A drive could not be connected; it is tried again later.
+    /// Records that a drive could not be connected. The next attempt is made later.
     pub(crate) fn note_failed(&mut self, address: &str, why: String) {
         self.end(address);
         let failed = Failed::after(self.failed.get(address), why);
         self.failed.insert(address.to_owned(), failed);
     }
 
-    /// Forgets that the last try failed.
+    /// Clears the failure of the last attempt.
     pub(crate) fn forget_failure(&mut self, address: &str) {
         self.failed.remove(address);
     }
@@ -63,7 +63,7 @@ impl Remotes {
         record.addresses().for_each(|address| self.reported.forget_path(address));
     }
 
-    /// Why a recorded drive is not connected.
+    /// Returns the reason why a recorded drive is not connected.
     pub(crate) fn absence(&self, address: &str) -> String {
         match self.failed.get(address) {
             Some(failed) => format!("not connected: {}", failed.why),
@@ -75,7 +75,7 @@ impl Remotes {
 /// A recorded drive that could not be connected.
 struct Failed {
     why: String,
-    /// When it is tried again, and how long was waited for that.
+    /// The time of the next attempt, and the time that it is delayed.
     next: Instant,
     back_off: Duration,
 }

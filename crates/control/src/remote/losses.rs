@@ -1,7 +1,7 @@
-//! Reports connections that are lost and come back.
+//! Reports connections that are lost and restored.
 //!
-//! Paths are looked at now and then, and a target that was restarted may be back before the next look: the number of
-//! reconnects shows what was missed.
+//! Paths are checked periodically. A target may restart and reconnect between two checks; the number of reconnects then
+//! shows the loss.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,12 +9,12 @@ use strake_dev_fabrics::{PathState, PathStatus};
 
 use crate::events::{EventKind, Note};
 
-/// What was reported of connections.
+/// The reported states of connections.
 #[derive(Default)]
 pub(crate) struct Reported {
     /// Drives that were reported as lost.
     drives: BTreeSet<String>,
-    /// What was seen of paths, by their addresses.
+    /// The last seen states of paths, by address.
     paths: BTreeMap<String, Seen>,
 }
 
@@ -29,8 +29,9 @@ impl Reported {
 }
 
 impl Reported {
-    /// What to report of drives that were lost and came back since the last look, and of paths to drives that have
-    /// several: the only path of a drive is reported as the drive. `all` is how the paths of each drive are.
+    /// Returns the events about drives whose connections were lost or restored since the last check, and about the
+    /// paths of drives with several paths. The only path of a drive is reported as the drive. `all` contains the states
+    /// of the paths of each drive.
     pub(crate) fn look(&mut self, all: Vec<(String, Vec<PathStatus>)>) -> Vec<Note> {
         let addresses: BTreeSet<_> =
             all.iter().flat_map(|(_, paths)| paths).map(|path| path.address.to_string()).collect();
@@ -52,7 +53,8 @@ impl Reported {
         notes
     }
 
-    /// What to report of a drive of which each path is lost, or was since the last look.
+    /// Returns the events about a drive. `all_lost` is set if each of its paths is lost, or was lost since the last
+    /// check.
     fn drive_notes(&mut self, name: &str, all_lost: bool, paths: &[PathStatus]) -> Vec<Note> {
         let is_up = paths.iter().any(|path| matches!(path.state, PathState::Up(_)));
         let news = News::of(self.drives.contains(name), all_lost, is_up);
@@ -73,7 +75,7 @@ impl Reported {
     }
 }
 
-/// What to report of a path to a drive that has several.
+/// Returns the events about a path of a drive with several paths.
 fn path_notes(name: &str, address: &str, news: News, path: &PathStatus) -> Vec<Note> {
     let object = format!("drive/{name}");
     let mut notes = Vec::new();
@@ -89,14 +91,14 @@ fn path_notes(name: &str, address: &str, news: News, path: &PathStatus) -> Vec<N
     notes
 }
 
-/// How a path was at the last look.
+/// The state of a path at the last check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Seen {
     lost: bool,
     reconnects: u64,
 }
 
-/// What came to be of a path, or of a drive, since the last look, in this order.
+/// The changes of a path or of a drive since the last check. The loss precedes the return.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct News {
     lost: bool,
@@ -104,14 +106,16 @@ struct News {
 }
 
 impl News {
-    /// News of something that was reported as lost or not, may have been lost since, and is back or not.
+    /// Returns the changes. `was_lost` is set if the loss was already reported, `has_been_lost` if a loss occurred
+    /// since, and `is_back` if there is a connection now.
     const fn of(was_lost: bool, has_been_lost: bool, is_back: bool) -> Self {
         Self { lost: !was_lost && has_been_lost, back: is_back && (was_lost || has_been_lost) }
     }
 }
 
 impl Seen {
-    /// Records how the path is now. One that was never connected is reported as lost once it could not be.
+    /// Records the current state of the path. A path that was never connected is reported as lost after the first
+    /// failed attempt.
     fn look(&mut self, path: &PathStatus) -> News {
         let is_lost = matches!(path.state, PathState::Down(Some(_), _));
         let has_been_lost = is_lost || path.reconnects > self.reconnects;
@@ -121,7 +125,7 @@ impl Seen {
     }
 }
 
-/// The note with why the path was lost the last time.
+/// Adds to `note` the reason of the last loss of the path.
 fn because(note: Note, path: Option<&PathStatus>) -> Note {
     match path.and_then(|path| path.last) {
         Some(reason) => note.cause(reason.to_string()),

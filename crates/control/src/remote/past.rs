@@ -1,14 +1,15 @@
-//! What an earlier daemon may still have in progress at remote drives: `associations.json`.
+//! Requests of an earlier daemon that may still be in flight at remote drives: `associations.json`.
 //!
-//! The file names every such drive that was used since the last orderly stop, for how long its target may go on after
-//! the end of an association, and the last activations of arrays on them. It is written and made durable before a drive
-//! is used. A daemon that finds it changes none of these drives until their time is over, counted from its own start:
-//! the earlier one had ended then, or it could not have locked the directory. Where the machine was started again
-//! meanwhile, that counts; where the earlier process still runs, because the directory was copied or its lock is of no
-//! use, nothing is over.
+//! The file lists every remote drive that was used since the last clean stop, the time for which its target may execute
+//! requests after the end of an association, and the last activations of arrays on these drives. The file is written
+//! and made durable before a drive is used. A daemon that finds the file changes none of these drives until their time
+//! has passed since its own start. At that start the earlier daemon had ended, because otherwise the directory could
+//! not have been locked. The time is counted in the same way after a restart of the host. If the earlier process still
+//! runs, because the directory was copied or its lock has no effect, the time does not start.
 //!
-//! Losing the file loses no protection of arrays: their labels say that they were not stopped, and an activation that
-//! the file does not name is waited for as long as any target may take (`strake_engine::settling`).
+//! The loss of the file does not reduce the protection of arrays. Their labels state that they were not stopped, and a
+//! start waits after an activation that the file does not list for the longest time that any target may need
+//! (`strake_engine::settling`).
 
 use crate::ControlError;
 use std::collections::BTreeMap;
@@ -31,43 +32,45 @@ use crate::record::files::StateFolder;
 /// The file.
 const FILE: &str = "associations.json";
 
-/// Largest file that is read: far more than all drives and arrays of one daemon need.
+/// Maximum size of the file that is read; much more than the drives and arrays of one daemon need.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 const VERSION: u32 = 1;
 
-/// What the file holds.
+/// The content of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Associations {
     version: u32,
-    /// Who used the drives.
+    /// The processes that used the drives.
     processes: Vec<Process>,
-    /// By the identity of the namespace: milliseconds that its target may go on after the end of an association.
+    /// The time in milliseconds for which the target of a drive may execute requests after the end of an association,
+    /// by the identity of the namespace.
     drives: BTreeMap<String, u64>,
     /// The last activations of each array on such drives, by its identity.
     epochs: BTreeMap<String, Vec<String>>,
 }
 
-/// What is known of earlier use of drives of other machines, and what is recorded of ours.
+/// The earlier use of remote drives, and the use by this daemon that is recorded.
 pub(crate) struct Past {
     state: StateFolder,
-    /// What the daemon before left.
+    /// The record of the previous daemon.
     before: Associations,
-    /// When that one had ended, at the latest, on the monotonic clock.
+    /// The latest time at which the previous daemon ended, on the monotonic clock.
     ended_at: Nanos,
-    /// What this one uses.
+    /// The record of this daemon.
     ours: Associations,
-    /// When an unrecorded activation was first seen, by its epoch.
+    /// The time at which an unrecorded activation was first seen, by its epoch.
     seen: BTreeMap<Uuid, Nanos>,
 }
 
 impl Past {
-    /// Reads what the daemon before left in the state directory, at this time of the monotonic clock. A file that is
-    /// not understood says nothing of single drives; the labels of arrays say enough.
+    /// Reads the record of the previous daemon from the state directory; `now` is the time on the monotonic clock. A
+    /// file that cannot be parsed counts as empty; the labels of arrays still provide the protection.
     pub(crate) fn open(state: StateFolder, now: Nanos) -> Self {
         let before = read(&state.file(FILE));
-        // Also after a start of the machine: the process may have run on another one, which ended just now.
+        // This applies also after a start of the host: the process may have run on another host, and may have ended
+        // just before.
         let ended_at = now;
         let ours = Associations {
             version: VERSION,
@@ -77,7 +80,7 @@ impl Past {
         Self { state, before, ended_at, ours, seen: BTreeMap::new() }
     }
 
-    /// The number of an earlier process that used drives and still runs.
+    /// Returns the process ID of an earlier process that used drives and still runs.
     pub(crate) fn still_runs(&mut self, now: Nanos) -> Option<u32> {
         let alive = self.before.processes.iter().find(|process| process.is_alive());
         let pid = alive.map(|process| process.pid);
@@ -88,21 +91,23 @@ impl Past {
         pid
     }
 
-    /// When requests of an earlier daemon at the drive `identity` are over; `None` when none is known.
+    /// Returns the time after which no request of an earlier daemon is in flight at the drive `identity`; `None` if no
+    /// use is recorded.
     pub(crate) fn settled_at(&mut self, identity: &str, now: Nanos) -> Option<Nanos> {
         self.still_runs(now);
         let settle_ms = *self.before.drives.get(identity)?;
         Some(self.ended_at.plus(Nanos::MILLI.times(settle_ms)))
     }
 
-    /// When requests of an earlier daemon at any drive are over: for one that is not known yet.
+    /// Returns the time after which no request of an earlier daemon is in flight at any drive. It applies to a drive
+    /// whose identity is not known yet.
     pub(crate) fn all_settled_at(&mut self, now: Nanos) -> Nanos {
         self.still_runs(now);
         let longest = self.before.drives.values().max();
         longest.map_or(Nanos(0), |settle_ms| self.ended_at.plus(Nanos::MILLI.times(*settle_ms)))
     }
 
-    /// Records that a drive is used from now on. What is written already is not written again.
+    /// Records that a drive is used from now on. A record that is already written is not written again.
     ///
     /// # Errors
     /// When the directory cannot be written.
@@ -115,16 +120,16 @@ impl Past {
         self.ours.drives.insert(identity.clone(), settle_ms);
         let written = self.write(now);
         if written.is_err() {
-            // Tried again with the next look.
+            // The next call tries again.
             self.ours.drives.remove(&identity);
         }
         written
     }
 
-    /// Records that `epoch` is an activation of ours, of an array whose newest label is `newest`.
+    /// Records that `epoch` is an activation, by this daemon, of an array whose newest label is `newest`.
     ///
     /// # Errors
-    /// When the directory cannot be written. It is one of ours all the same.
+    /// The directory cannot be written. The activation nevertheless counts as one by this daemon.
     pub(crate) fn begin(&mut self, newest: &Superblock, epoch: Uuid, now: Nanos) -> io::Result<()> {
         let current = newest.epoch.to_string();
         let epochs = self.ours.epochs.entry(newest.array.to_string()).or_default();
@@ -133,7 +138,7 @@ impl Past {
         self.write(now)
     }
 
-    /// The same for an array that is made now.
+    /// Records that `epoch` is the first activation, by this daemon, of an array that is being created.
     ///
     /// # Errors
     /// As [`begin`](Self::begin).
@@ -142,7 +147,7 @@ impl Past {
         self.write(now)
     }
 
-    /// When the array on these drives may be started; `None` when at once.
+    /// Returns the time at which the array on these drives may be started; `None` if it may be started immediately.
     pub(crate) fn wait_until(&mut self, here: &[Labelled], now: Nanos) -> Option<Nanos> {
         let candidates: Vec<Candidate<'_>> = here
             .iter()
@@ -171,10 +176,10 @@ impl Past {
         until.filter(|until| *until > now)
     }
 
-    /// Takes note of an orderly stop: nothing of ours is under way, but at the drives that are `owing`.
+    /// Records a clean stop: no request of this daemon is in flight, except at the drives `owing`.
     ///
     /// # Errors
-    /// When the directory cannot be written; the next daemon waits for longer than it has to then.
+    /// The directory cannot be written. The next daemon then waits longer than necessary.
     pub(crate) fn end(&mut self, owing: &[String], now: Nanos) -> io::Result<()> {
         self.ours.drives.retain(|identity, _| owing.contains(identity));
         self.ours.epochs.clear();
@@ -184,7 +189,8 @@ impl Past {
         self.write(now)
     }
 
-    /// Replaces the file by what this daemon uses and what is not over of the one before.
+    /// Replaces the file with the record of this daemon and, while its time has not passed, the record of the previous
+    /// daemon.
     fn write(&mut self, now: Nanos) -> io::Result<()> {
         let mut all = self.ours.clone();
         if self.all_settled_at(now) > now {
@@ -200,10 +206,10 @@ impl Past {
         self.state.replace(FILE, &serde_json::to_vec_pretty(&all)?)
     }
 
-    /// From when on drives of other machines that are connected to now may be changed, on the monotonic clock.
+    /// Returns the time, on the monotonic clock, from which remote drives that are connected now may be changed.
     ///
     /// # Errors
-    /// When another process that used them with the records of this one still runs.
+    /// Another process that used the drives with the same state directory still runs.
     pub(crate) fn may_connect(&mut self) -> Result<Nanos, ControlError> {
         let now = monotonic();
         match self.still_runs(now) {
@@ -215,15 +221,15 @@ impl Past {
         }
     }
 
-    /// Records that a drive is used, before it is. What cannot be recorded is used all the same: the labels of arrays
-    /// have the next daemon wait as well.
+    /// Records the use of a drive before the drive is used. The drive is used even if the record fails, because the
+    /// labels of arrays also cause the next daemon to wait.
     pub(crate) fn note_use(&mut self, device: &FabricsDevice) {
         if let Err(error) = self.use_drive(device, monotonic()) {
             tracing::warn!(drive = %device.address(), %error, "the use of a remote drive is not recorded");
         }
     }
 
-    /// Records that `epoch` is an activation of ours, when that matters: where drives of other machines are used.
+    /// Records that `epoch` is an activation by this daemon, if the array has remote drives.
     pub(crate) fn note_activation(&mut self, here: &[Labelled], epoch: Uuid) {
         let remote = here.iter().any(|found| found.drive.device.settle_time() > Nanos(0));
         let newest = here.iter().map(|found| &found.label).max_by_key(|label| label.generation);
@@ -233,7 +239,7 @@ impl Past {
         }
     }
 
-    /// The same for an array that is made of these drives.
+    /// Records the first activation of an array that is being created on `drives`, if it has remote drives.
     pub(crate) fn note_first_activation(&mut self, drives: &[Drive], ids: &Ids) {
         if drives.iter().all(|drive| drive.device.settle_time() == Nanos(0)) {
             return;

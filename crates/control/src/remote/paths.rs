@@ -1,7 +1,7 @@
 //! Several paths to one remote drive.
 //!
-//! A drive is named by the path that it was connected by first. What another place offers of the same subsystem and
-//! namespace is a further path, which is recorded with the drive and shares everything else with it.
+//! The name of a drive is the path over which it was connected first. The same subsystem and namespace at another
+//! address is a further path. It is recorded with the drive and shares all other properties with it.
 
 use strake_api::v1::{ConnectDriveRequest, DrivePath};
 use strake_dev_fabrics::limits::PATHS_MAX;
@@ -15,12 +15,12 @@ use crate::record::store::RemoteRecord;
 use crate::remedy::{connect, disconnect};
 use crate::remote::record::{keys_of, tls_key_of};
 
-/// Whether two addresses are of one namespace: no other subsystem in the world has the name (Base, section 4.7).
+/// Whether two addresses belong to one namespace: the name of a subsystem is unique (Base, section 4.7).
 pub(crate) fn same_namespace(one: &Address, other: &Address) -> bool {
     (&one.nqn, one.nsid) == (&other.nqn, other.nsid)
 }
 
-/// Refuses the record of a drive whose paths lead to different namespaces, or of which there are too many.
+/// Refuses the record of a drive whose paths lead to different namespaces, or that has too many paths.
 pub(crate) fn check_paths(record: &RemoteRecord) -> Result<(), ControlError> {
     let name = address_of(&record.address)?;
     for path in &record.paths {
@@ -39,7 +39,7 @@ pub(crate) fn check_paths(record: &RemoteRecord) -> Result<(), ControlError> {
     Ok(())
 }
 
-/// The record with each address in its usual form.
+/// Returns the record with each address in its canonical form.
 pub(crate) fn in_usual_form(record: &RemoteRecord) -> Result<RemoteRecord, ControlError> {
     let usual = |text: &String| address_of(text).map(|address| address.to_string());
     let paths = record.paths.iter().map(usual).collect::<Result<_, _>>()?;
@@ -50,8 +50,8 @@ pub(crate) fn leads_over(device: &FabricsDevice, address: &Address) -> bool {
     device.paths().iter().any(|path| path.address == *address)
 }
 
-/// Refuses secrets and keys for `path` that are not those of the drive: a path would be dialled with the drive's, and a
-/// key that was given and not used is worse than none.
+/// Refuses secrets and keys for `path` that differ from those of the drive. The path would be connected with the
+/// secrets and keys of the drive, and a given key must not be ignored silently.
 pub(crate) fn check_same_keys(
     path: &str,
     record: &RemoteRecord,
@@ -83,7 +83,8 @@ pub(crate) fn check_same_keys(
     Ok(())
 }
 
-/// Refuses to connect a drive that is connected, and was taken over: nothing that is kept of it is still valid.
+/// Refuses to connect a drive that is connected and that another host took over, because the state that is kept about
+/// it is no longer valid.
 pub(crate) fn refuse_taken_over(name: &str, device: &FabricsDevice) -> Result<(), ControlError> {
     if device.is_reserved() != Some(false) {
         return Ok(());
@@ -115,7 +116,7 @@ pub(crate) fn message_of(path: &PathStatus) -> DrivePath {
     }
 }
 
-/// The word of the specification for a way to reach a namespace (Base, section 8.1.1.1).
+/// The word of the specification for the access state of a path to a namespace (Base, section 8.1.1.1).
 const fn word_of(access: Access) -> &'static str {
     match access {
         Access::Optimized => "optimized",
@@ -126,7 +127,7 @@ const fn word_of(access: Access) -> &'static str {
     }
 }
 
-/// What is remarkable about the paths of a drive that is connected.
+/// Describes the lost paths of a drive; `None` if no path is lost.
 pub(crate) fn paths_note(paths: &[PathStatus]) -> Option<String> {
     let lost = paths.iter().filter(|path| !matches!(path.state, PathState::Up(_))).count();
     (lost > 0).then(|| format!("paths lost: {lost} of {}", paths.len()))

@@ -1,30 +1,30 @@
-//! Which process a record is of, and whether that one still runs.
+//! Identifies the process that wrote a record, and checks whether it still runs.
 
 use std::fs;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-/// A process, distinguished from a later one with the same number.
+/// A process, distinguished from a later process with the same ID.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Process {
-    /// The start of the machine that it runs, or ran, since (`/proc/sys/kernel/random/boot_id`).
+    /// The boot of the host in which the process was started (`/proc/sys/kernel/random/boot_id`).
     pub(super) boot: String,
-    /// Its number.
+    /// The process ID.
     pub(super) pid: u32,
-    /// When it started, in the kernel's ticks since the start of the machine (field 22 of `/proc/PID/stat`, proc(5)).
+    /// The start time in kernel ticks since the boot of the host (field 22 of `/proc/PID/stat`, proc(5)).
     started: u64,
 }
 
 impl Process {
-    /// This process; `None` when the machine does not tell.
+    /// Returns this process; `None` if the host does not report it.
     pub(super) fn this() -> Option<Self> {
         let pid = std::process::id();
         Some(Self { boot: boot()?, pid, started: started(pid)? })
     }
 
-    /// Whether it may still run. A process that has ended may have threads that hang in the kernel: they count.
+    /// Whether the process may still run. Threads of an ended process that are blocked in the kernel count as running.
     pub(super) fn is_alive(&self) -> bool {
         let Some(this) = Self::this() else { return false };
         if *self == this || self.boot != this.boot || started(self.pid) != Some(self.started) {
@@ -44,14 +44,14 @@ fn started(pid: u32) -> Option<u64> {
     field(&stat, 22)?.parse().ok()
 }
 
-/// Field `number` of the text of a `stat` file, counted from 1 as in proc(5); from the third one on. The second one is
-/// a name, which may hold anything.
+/// Returns the field `number` of the text of a `stat` file, counted from 1 as in proc(5). `number` is at least 3,
+/// because the second field is a name, which may contain any character.
 fn field(stat: &str, number: usize) -> Option<&str> {
     let (_, rest) = stat.rsplit_once(')')?;
     rest.split_whitespace().nth(number - 3)
 }
 
-/// Whether a thread in this folder of tasks is neither a zombie nor dead.
+/// Whether the directory `tasks` contains a thread that is neither a zombie nor dead.
 fn has_live_task(tasks: &Path) -> bool {
     let Ok(tasks) = fs::read_dir(tasks) else { return false };
     tasks.flatten().any(|task| {
@@ -83,11 +83,11 @@ mod tests {
         let started = started(pid).expect("it runs");
         let process = Process { boot: boot().expect("a boot"), pid, started };
         assert!(process.is_alive());
-        // Another one with its number.
+        // Another process with the same ID.
         assert!(!Process { started: started + 1, ..process.clone() }.is_alive());
         assert!(!Process { boot: "another".to_owned(), ..process.clone() }.is_alive());
         drop(child.stdin.take());
-        // A zombie until it is waited for.
+        // The process is a zombie until its parent waits for it.
         while process.is_alive() {
             std::thread::yield_now();
         }

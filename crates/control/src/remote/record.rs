@@ -1,4 +1,4 @@
-//! What is recorded of remote drives, and how they are connected from that.
+//! The records of remote drives, and the connection from a record.
 
 use strake_api::v1::{ConnectDriveRequest, DiscoverDrivesRequest};
 use strake_block::{DeviceError, DeviceRemedy, IoErrorKind};
@@ -21,8 +21,8 @@ impl RemoteRecord {
         Ok(HostName { nqn, id: id.0, keys, tls })
     }
 
-    /// Connects to it. Takes as long as the target does.
-    /// Nothing is changed there before `settled_at`.
+    /// Connects to the drive. Blocks until the target answers or the attempt times out. Changes nothing at the target
+    /// before `settled_at`.
     pub(crate) fn connect(
         &self,
         reservation: ReservationMode,
@@ -40,7 +40,8 @@ impl RemoteRecord {
         connected.map_err(|error| refusal(&error, (&host.keys, &host.tls), self.again()))
     }
 
-    /// Gives up its reservation, if there is one of ours. Takes as long as the target does.
+    /// Releases the reservation that this host holds on the drive, if any. Blocks until the target answers or the
+    /// attempt times out.
     pub(crate) fn release(&self) -> Result<(), ControlError> {
         let host = self.host()?;
         let mut first = None;
@@ -55,8 +56,8 @@ impl RemoteRecord {
         first.map_or(Ok(()), |error| Err(refusal(&error, (&host.keys, &host.tls), self.again())))
     }
 
-    /// Refuses a drive that is to be connected with what is no longer known: without it, it would be connected in
-    /// another way than the operator decided.
+    /// Refuses a drive whose record lost its secrets or keys. Without them, the drive would be connected in a way that
+    /// differs from the decision of the operator.
     fn check_covered(&self) -> Result<(), ControlError> {
         if self.covered.is_nothing() {
             return Ok(());
@@ -68,12 +69,12 @@ impl RemoteRecord {
         Err(ControlError::state(say(what).run(self.covered.connect_again(address))))
     }
 
-    /// Where it is reached.
+    /// Returns the addresses of all paths of the drive.
     pub(crate) fn addresses(&self) -> impl Iterator<Item = &str> {
         std::iter::once(&self.address).chain(&self.paths).map(String::as_str)
     }
 
-    /// The request that connects it as it is recorded; the operator has to choose secrets and keys.
+    /// Returns the request that connects the drive as recorded; the operator must choose secrets and keys.
     pub(crate) fn again(&self) -> ConnectDriveRequest {
         ConnectDriveRequest {
             address: self.address.clone(),
@@ -86,18 +87,18 @@ impl RemoteRecord {
         }
     }
 
-    /// What proves who we are, and what the target proves itself with.
+    /// Returns the secrets for the authentication of this host and of the controller.
     pub(crate) fn keys(&self) -> Result<Option<Keys>, ControlError> {
         keys_of(&self.address, &self.secret, &self.controller_secret)
     }
 
-    /// What TLS is used with.
+    /// Returns the key for TLS.
     pub(crate) fn tls_key(&self) -> Result<Option<TlsKey>, ControlError> {
         tls_key_of(&self.address, &self.tls_key)
     }
 }
 
-/// What a key for `address`, which may be empty, is good for.
+/// Parses the TLS key for `address`; an empty text is no key.
 pub(crate) fn tls_key_of(address: &str, text: &str) -> Result<Option<TlsKey>, ControlError> {
     if text.is_empty() {
         return Ok(None);
@@ -107,15 +108,15 @@ pub(crate) fn tls_key_of(address: &str, text: &str) -> Result<Option<TlsKey>, Co
     })
 }
 
-/// In place of a secret or a key that is given: one that the operator has to choose.
+/// Replaces a given secret or key with a placeholder, which the operator must replace.
 pub(crate) fn to_choose(given: &str) -> String {
     if given.is_empty() { String::new() } else { FILE.to_owned() }
 }
 
-/// A request to a target, which can be sent again with what the target asks for.
+/// A request to a target, which can be sent again with the secret, key or consent that the target requires.
 pub(crate) trait ToTarget: ApiCommand {
-    /// This request with the secret, the key or the consent that is the remedy; the operator has to choose a secret
-    /// and a key. `None` if the request has no such field.
+    /// Returns this request with the secret, the key or the consent that is the remedy; the operator must choose a
+    /// secret and a key. `None` if the request has no such field.
     fn with(self, remedy: DeviceRemedy) -> Option<Self>
     where
         Self: Sized;
@@ -141,8 +142,8 @@ impl ToTarget for DiscoverDrivesRequest {
     }
 }
 
-/// What is said about a target that does not take us with what we have shown. `again` is the request to the target,
-/// without secrets and keys.
+/// The error for a target that rejects this host with the secrets and keys `shown`. `again` is the request to the
+/// target, without secrets and keys.
 pub(crate) fn refusal(
     error: &DeviceError,
     shown: (&Option<Keys>, &Option<TlsKey>),
@@ -155,7 +156,7 @@ pub(crate) fn refusal(
         (Some(_), Some(_)) => ", and that it knows the same secrets and the same key for TLS",
     };
     let what = say(error.to_string());
-    // What was shown is not asked for.
+    // The remedy does not ask for a secret or key that was already given.
     let remedy = error.remedy.filter(|remedy| match remedy {
         DeviceRemedy::Secret => shown.0.is_none(),
         DeviceRemedy::TlsKey => shown.1.is_none(),
@@ -165,7 +166,7 @@ pub(crate) fn refusal(
         Some(request) => what.say(": ").run(request),
         None => what,
     };
-    // A target that says which host has the drive takes this one.
+    // A target that reports the host that holds the drive has accepted this host.
     let what = match error.kind {
         IoErrorKind::ReadOnly => what,
         _ => what.say(format!("; check the address and the target's list of hosts{known}")),
@@ -173,7 +174,7 @@ pub(crate) fn refusal(
     ControlError::new(ControlErrorKind::Device, what)
 }
 
-/// What two secrets for `address`, either of which may be empty, are good for.
+/// Parses the two secrets for `address`; an empty text is no secret.
 pub(crate) fn keys_of(
     address: &str,
     secret: &str,
@@ -194,7 +195,7 @@ pub(crate) fn keys_of(
     }
 }
 
-/// Refuses secrets that are of no use together.
+/// Refuses an invalid combination of secrets.
 pub(crate) fn check_secrets(secret: &str, controller: &str) -> Result<(), ControlError> {
     if secret.is_empty() && !controller.is_empty() {
         return Err(ControlError::usage("a controller secret works only with a host secret"));
@@ -205,7 +206,7 @@ pub(crate) fn check_secrets(secret: &str, controller: &str) -> Result<(), Contro
     Ok(())
 }
 
-/// Refuses a time that requests cannot be held for; 0 stands for the usual one.
+/// Refuses a hold time outside the limits; 0 is the default time.
 pub(crate) fn check_hold(seconds: u32) -> Result<(), ControlError> {
     let (least, most) = (LOSS_TIME_MIN.0 / Nanos::SECOND.0, LOSS_TIME_MAX.0 / Nanos::SECOND.0);
     if seconds != 0 && !(least..=most).contains(&seconds.into()) {
@@ -216,7 +217,7 @@ pub(crate) fn check_hold(seconds: u32) -> Result<(), ControlError> {
     Ok(())
 }
 
-/// The record of a drive, unless it is asked for in another way.
+/// Returns the record of a drive, unless `request` has other options.
 pub(crate) fn known_as_asked(
     known: RemoteRecord,
     request: &ConnectDriveRequest,
@@ -256,7 +257,8 @@ mod tests {
         }
     }
 
-    /// The remedy was a flag in the words of the driver. As a request, it must hold no secret that was given.
+    /// History: the remedy was a flag in the text of the driver. The remedy is now a request, which must not contain a
+    /// given secret.
     #[test]
     fn what_a_target_asks_for_is_a_request_without_secrets() {
         let check = |kind, remedy, secret: &str, request: &str| {

@@ -1,4 +1,4 @@
-//! An array as a message: state, members, jobs, and what to do next.
+//! Converts an array to a message: its state, members and jobs, and the advice.
 
 use crate::policy::members::absent_members;
 use std::time::Instant;
@@ -21,13 +21,13 @@ use crate::state::running::Running;
 use crate::state::start::Starting;
 use crate::view::stats::counters;
 
-/// What a job does.
+/// The state of a job.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pace {
     Running,
     Paused,
     Halted,
-    /// For what goes first.
+    /// The job waits for other jobs, which run first.
     Waiting,
 }
 
@@ -77,7 +77,7 @@ fn progress(
 }
 
 impl Running {
-    /// The array as a message; `exports` are the names it is offered under.
+    /// Returns the array as a message; `exports` contains the names of its exports.
     pub(crate) fn view(&mut self, exports: Vec<String>) -> api::Array {
         let status = self.array.status();
         let mut jobs = Vec::new();
@@ -123,7 +123,7 @@ impl Running {
     }
 }
 
-/// How far a scrub has come that is not over, and what it does.
+/// The progress and the state of a scrub that has not ended; `None` if it has ended.
 fn under_way(status: &ArrayStatus, scrub: &ScrubStatus) -> Option<(strake_engine::Progress, Pace)> {
     let of = strake_engine::Progress {
         done_bytes: scrub.counts.done(),
@@ -183,7 +183,7 @@ fn array_message(
     }
 }
 
-/// What a crash does to the array as it is now, in plain words.
+/// Describes the effect of a crash on the array in its current state.
 fn guarantees(status: &ArrayStatus) -> Vec<String> {
     let geometry = &status.geometry;
     let holds = "no acknowledged write is lost, neighbouring blocks in the same stripe keep their content, and each \
@@ -271,7 +271,7 @@ pub(crate) fn member(at: usize, status: &MemberStatus) -> api::Member {
     }
 }
 
-/// What was counted of a member's drive, as a message.
+/// Converts the error counters of the drive of a member to a message.
 pub(crate) fn errors_of(health: &MemberHealth) -> api::DriveErrors {
     api::DriveErrors {
         medium: health.medium,
@@ -285,7 +285,7 @@ pub(crate) fn errors_of(health: &MemberHealth) -> api::DriveErrors {
     }
 }
 
-/// Why the array is not as it should be, and what to do about it.
+/// The reason why the array is not in its normal state, and the remedy.
 fn advice(status: &ArrayStatus) -> (String, Text) {
     let name = &status.name;
     if status.lost || status.conditions.contains(Condition::Lost) {
@@ -317,7 +317,7 @@ fn advice(status: &ArrayStatus) -> (String, Text) {
     (String::new(), next)
 }
 
-/// Why the copy of a member does not go on, if it waits for something.
+/// The reason why the copy of a member waits, if it waits.
 pub(crate) fn problem_of_copy(array: &api::Array) -> Option<Problem> {
     let member = array.members.iter().find(|m| !m.replacement_waits.is_empty())?;
     let (name, path) = (&array.name, &member.replacement);
@@ -328,7 +328,7 @@ pub(crate) fn problem_of_copy(array: &api::Array) -> Option<Problem> {
     Some(problem(format!("array/{name}"), "degraded", what, copy_next(name, path)))
 }
 
-/// What a scrub found wrong in an array and left so, if it did.
+/// The problem that a scrub found and did not repair, if any.
 pub(crate) fn problem_of_scrub(array: &api::Array) -> Option<Problem> {
     let corrupt = Some(array.corrupt_bytes).filter(|bytes| *bytes > 0)?;
     let name = &array.name;
@@ -336,7 +336,7 @@ pub(crate) fn problem_of_scrub(array: &api::Array) -> Option<Problem> {
     Some(problem(format!("array/{name}"), "degraded", what, show_scrub(name)))
 }
 
-/// What is in doubt in an array, if anything is.
+/// The problem of regions in doubt in an array, if any.
 pub(crate) fn problem_of_doubt(array: &api::Array) -> Option<Problem> {
     let bytes = Some(array.in_doubt_bytes).filter(|bytes| *bytes > 0)?;
     let name = &array.name;
@@ -347,7 +347,7 @@ pub(crate) fn problem_of_doubt(array: &api::Array) -> Option<Problem> {
     Some(problem(format!("array/{name}"), "degraded", what, in_doubt_next(name)))
 }
 
-/// What is wrong with an array, if anything is.
+/// The problem of an array, if any.
 pub(crate) fn problem_of_array(array: &api::Array) -> Option<Problem> {
     let is = |state: &str| array.states.iter().any(|s| s == state);
     let severity = if is("lost") || is("offline") || is("starting") {
@@ -396,7 +396,7 @@ pub(crate) fn problem_of_array(array: &api::Array) -> Option<Problem> {
     })
 }
 
-/// A recorded array that is being started, or is about to be.
+/// The message for a recorded array that is being started, or whose start is due.
 pub(crate) fn being_started(
     record: &ArrayRecord,
     starting: Option<&Starting>,

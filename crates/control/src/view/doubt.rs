@@ -1,4 +1,4 @@
-//! What may be wrong with the contents of an array, as it is shown.
+//! Shows possible errors in the contents of an array.
 
 use strake_api::v1::{self as api, Problem};
 use strake_units::ByteSize;
@@ -8,8 +8,8 @@ use crate::policy::advice::{suspect_next, unverified_next};
 use crate::policy::doubt::total;
 use crate::remedy::{problem, split};
 
-/// Adds to `view`, which is of a running array, the ranges of bytes that are suspect, and since when its redundancy is
-/// not verified, in microseconds since 1970; 0 if it is.
+/// Adds to `view`, the message of a running array, the ranges of bytes that are suspect, and the time since which its
+/// redundancy is not verified. `unverified_us` is in microseconds since 1970, and 0 if the redundancy is verified.
 pub(crate) fn show_doubts(suspect: &[(u64, u64)], unverified_us: u64, view: &mut api::Array) {
     view.suspect_bytes = total(suspect);
     view.suspect_ranges = (suspect.iter().take(BAD_RANGES_MAX))
@@ -33,7 +33,7 @@ fn is_degraded(array: &api::Array) -> bool {
     array.members.iter().any(|member| member.state != "in_sync")
 }
 
-/// What is to be said of it in the status.
+/// The problems that the status reports for suspect ranges and for unverified redundancy.
 pub(crate) fn problems(array: &api::Array) -> Vec<Problem> {
     let name = &array.name;
     let object = || format!("array/{name}");

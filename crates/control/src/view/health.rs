@@ -1,17 +1,18 @@
-//! What a drive reports about its own state, as a message.
+//! Converts the health report of a drive to a message.
 
 use strake_api::v1::{DriveHealth, DriveLogEntry, HealthSensor, OcpHealth};
 use strake_nvme_wire::health::{ErrorEntry, Ocp};
 
 use crate::drives::health::Report;
 
-/// Bytes of a unit in which drives count what hosts read and write (Base, Figure 207: a thousand units of 512 bytes).
+/// The number of bytes of the unit in which drives count the data that hosts read and write (Base, Figure 207: a
+/// thousand units of 512 bytes).
 const UNIT_BYTES: u64 = 512_000;
 
-/// What a capacitor's health is when the drive does not report it (OCP, section 4.8.6, SMART-21).
+/// The value for the health of the capacitor if the drive does not report it (OCP, section 4.8.6, SMART-21).
 const NO_CAPACITOR: u16 = u16::MAX;
 
-/// What the drive at `path` reports.
+/// Converts the report of the drive at `path`.
 pub(crate) fn message_of(path: &str, report: &Report) -> DriveHealth {
     let smart = &report.smart;
     let warned = smart.warned();

@@ -1,4 +1,4 @@
-//! Queues over NVMe/TCP with their counters: those of the hosts of an export, and those of remote drives.
+//! The NVMe/TCP queues and their counters: the queues of the hosts of an export, and the queues of remote drives.
 
 use strake_api::v1::{Controller as ControllerMessage, Queue};
 use strake_dev_fabrics::{self as fabrics, FabricsDevice};
@@ -6,7 +6,7 @@ use strake_export_nvmet::{ControllerStats, Digests, QueueCounts, QueueStats, Use
 use strake_reactor::monotonic;
 use strake_units::Uuid;
 
-/// Those of a drive of another machine.
+/// The queues of a remote drive.
 pub(crate) fn queues_of(drive: &FabricsDevice) -> Vec<Queue> {
     drive.queues().iter().map(drive_queue).collect()
 }

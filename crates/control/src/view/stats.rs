@@ -3,7 +3,7 @@
 use strake_api::v1 as api;
 use strake_engine::{ArrayStatus, Latencies, LatencyCounts};
 
-/// What is counted whatever it took.
+/// The counters of operations, without their durations.
 pub(crate) fn counters(status: &ArrayStatus) -> api::Counters {
     let counters = &status.counters;
     api::Counters {

@@ -17,7 +17,7 @@ fn geometry(level: Level, members: usize, group_size: Option<u8>) -> Geometry {
     Geometry::new(&spec).expect("sound")
 }
 
-/// A finding in two blocks of each strip of a stripe, of which the array has 32 blocks.
+/// Returns a finding in two blocks of each strip of a stripe; the array has 32 blocks of it.
 fn finding(verdict: ScrubVerdict, member: Option<u8>, stripe: u64, row: u64) -> ScrubFinding {
     ScrubFinding {
         verdict,
@@ -33,7 +33,7 @@ fn out(members: &[u8]) -> MemberSet {
     members.iter().fold(MemberSet::EMPTY, |set, member| set.with(MemberIndex(*member)))
 }
 
-/// What members hold in the rows of a finding.
+/// Returns the ranges that `members` hold in the rows of a finding.
 fn held(geometry: &Geometry, members: &[u8], finding: &ScrubFinding) -> Vec<(u64, u64)> {
     let data = members.iter().filter_map(|m| geometry.data_at(MemberIndex(*m), finding.rows.start));
     let mut ranges: Vec<_> = data.map(|at| (at.0 * 4096, 8192)).collect();
@@ -65,7 +65,7 @@ fn a_member_is_suspect_where_stripes_are_inconsistent() {
     assert_eq!(suspect_without(out(&[0]), &[differs], false, &zero), [], "nothing is computed");
 }
 
-/// What is wrong on a member is not used once the member is out.
+/// Wrong blocks of a member are not used when the member is out.
 #[test]
 fn a_member_that_is_wrong_may_go() {
     let six = geometry(Level::Raid6, 4, None);

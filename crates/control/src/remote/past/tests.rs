@@ -1,4 +1,4 @@
-//! A daemon that ends, in order or not, and those that follow it. Times are the tests' own.
+//! Tests of a daemon that ends, cleanly or not, and of the daemons that follow it. The tests define the times.
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
@@ -18,11 +18,11 @@ use crate::drives::label::Labelled;
 use crate::record::files::StateFolder;
 use crate::record::files::tests::{Fate, Forgetful};
 
-/// Long after the start of the machine.
+/// A time long after the start of the host.
 const START: Nanos = Nanos(1000 * Nanos::SECOND.0);
 const SETTLE: Nanos = Nanos(8 * Nanos::SECOND.0);
 
-/// A folder for the state of daemons that follow one another.
+/// The state directory of successive daemons.
 struct Daemons(Folder);
 
 impl Daemons {
@@ -81,7 +81,7 @@ fn epoch(tag: u8) -> Uuid {
     Uuid::from_random([tag; 16])
 }
 
-/// A member at `identity`, with the label of an activation that did not end in order.
+/// A member at `identity`, with the label of an activation that did not end cleanly.
 fn member(identity: &'static str, settle_time: Nanos, tag: u8) -> Labelled {
     let label = Superblock {
         array: Uuid::from_random([0xa; 16]),
@@ -120,7 +120,7 @@ fn member(identity: &'static str, settle_time: Nanos, tag: u8) -> Labelled {
     Labelled { drive, label, written_over: None, overwritten: None }
 }
 
-/// The first daemon: it uses drive `a` and opens the array with epoch 1. Killed at `at(0)`.
+/// The first daemon: it uses drive `a` and opens the array with epoch 1. It is killed at `at(0)`.
 fn killed() -> Daemons {
     let folder = Daemons::new();
     let mut past = folder.daemon(0);
@@ -172,7 +172,7 @@ fn an_array_of_this_process_is_not_waited_for() {
     let before = member("a", SETTLE, 1);
     past.begin(&before.label, epoch(2), at(0)).expect("it is written");
     assert_eq!(past.wait_until(&[member("a", SETTLE, 2)], at(1)), None);
-    // A start that failed before it had written a label leaves the one before.
+    // A start that failed before it wrote a label leaves the previous label.
     past.begin(&member("a", SETTLE, 2).label, epoch(3), at(2)).expect("it is written");
     assert_eq!(past.wait_until(&[member("a", SETTLE, 2)], at(3)), None);
     assert_eq!(past.wait_until(&[member("a", SETTLE, 3)], at(3)), None);
@@ -210,14 +210,14 @@ fn a_daemon_that_ends_early_leaves_what_the_one_before_left() {
     let folder = killed();
     let mut second = folder.daemon(100);
     second.use_drive(&*member("b", SETTLE, 0).drive.device, at(101)).expect("it is written");
-    // Killed too.
+    // The second daemon is also killed.
     let mut third = folder.daemon(102);
     assert_eq!(third.settled_at("a", at(102)), Some(at(110)));
     assert_eq!(third.wait_until(&[member("a", SETTLE, 1)], at(102)), Some(at(110)));
     third.end(&[], at(103)).expect("it is written");
     let mut fourth = folder.daemon(104);
     assert_eq!(fourth.settled_at("a", at(104)), Some(at(112)));
-    // Once it is over it is recorded no longer.
+    // After its time has passed, the use is no longer recorded.
     fourth.end(&[], at(113)).expect("it is removed");
     assert!(!folder.0.join(FILE).exists());
 }
@@ -233,7 +233,8 @@ fn a_drive_that_takes_longer_now_is_recorded_with_that() {
     assert_eq!(next.settled_at("a", at(200)), Some(at(200).plus(SETTLE_TIME_MAX)));
 }
 
-/// A state directory may come from another machine, whose daemon was killed just now: its boot says nothing of when.
+/// A state directory may come from another host, whose daemon was just killed. The boot in the record does not show
+/// when this happened.
 #[test]
 fn what_another_boot_left_is_waited_for_as_well() {
     let folder = killed();
@@ -266,13 +267,13 @@ fn nothing_is_over_while_the_earlier_process_runs() {
     let mut past = folder.daemon(100);
     assert_eq!(past.still_runs(at(150)), Some(pid));
     assert_eq!(past.settled_at("a", at(160)), Some(at(168)));
-    // Another daemon that begins meanwhile keeps that in mind.
+    // Another daemon that starts in the meantime keeps the record of this process.
     past.use_drive(&*member("b", SETTLE, 0).drive.device, at(161)).expect("it is written");
     assert_eq!(folder.daemon(162).still_runs(at(162)), Some(pid));
     drop(child.stdin.take());
     child.wait().expect("it ends");
     assert_eq!(past.still_runs(at(170)), None);
-    // It was last seen when the use of `b` was written.
+    // The process was last seen when the use of `b` was written.
     assert_eq!(past.settled_at("a", at(180)), Some(at(169)));
 }
 
@@ -287,8 +288,8 @@ fn a_directory_that_cannot_be_written_is_reported_and_tried_again() {
     assert!(folder.0.join("gone").join(FILE).exists());
 }
 
-/// The record of what was used is there after a power cut, before anything is used; after an orderly stop it is gone,
-/// and no power cut brings it back.
+/// The record of the use survives a power loss before the drive is used. A clean stop removes it, and it does not
+/// reappear after a power loss.
 #[test]
 fn what_is_recorded_outlasts_a_power_cut() {
     let folder = Daemons::new();

@@ -63,7 +63,7 @@ fn fail(name: &str, member: u32) -> FailMemberRequest {
     FailMemberRequest { name: name.into(), member, accept, ..Default::default() }
 }
 
-/// Does rounds of upkeep until `done`, as the daemon does while time passes.
+/// Runs rounds of upkeep until `done`, as the daemon does periodically.
 fn tick_until(control: &Control, what: &str, done: impl Fn() -> bool) {
     for _ in 0..100_000 {
         if done() {
@@ -81,8 +81,8 @@ fn tick_until(control: &Control, what: &str, done: impl Fn() -> bool) {
     panic!("{what} does not happen; events:\n{}", reported.join("\n"));
 }
 
-/// Holds copies, rebuilds and scrubs of the array up in the engine, or lets them go on. Nothing is recorded: for the
-/// operator no job is paused.
+/// Pauses or resumes the copies, rebuilds and scrubs of the array in the engine. This is not recorded: the operator
+/// sees no paused job.
 fn hold(control: &Control, held: bool) {
     let done = control.run(|m| {
         let at = m.find_running("tank")?;
@@ -110,13 +110,13 @@ fn mirror(drives: &[String]) -> CreateArrayRequest {
     CreateArrayRequest { name, level, drives: drives.to_vec(), ..Default::default() }
 }
 
-/// Asks for an export of array tank over NBD.
+/// Returns a request for an export of array tank over NBD.
 fn nbd(socket: &Path) -> CreateExportRequest {
     let listen = format!("unix:{}", socket.display());
     CreateExportRequest { array: "tank".into(), listen, ..Default::default() }
 }
 
-/// Asks for an export of array tank over NVMe/TCP, on a port that is free.
+/// Returns a request for an export of array tank over NVMe/TCP, on a free port.
 fn nvme_tcp(host: &str) -> CreateExportRequest {
     CreateExportRequest {
         array: "tank".into(),
@@ -132,7 +132,7 @@ fn replace(member: u32, drive: &str) -> ReplaceMemberRequest {
     ReplaceMemberRequest { name, member, drive, ..Default::default() }
 }
 
-/// Asks for the members of array tank that are out, or for one of them.
+/// Returns a request to re-add the members of array tank that are out, or one of them.
 fn readd(member: Option<u32>) -> ReaddMemberRequest {
     ReaddMemberRequest { name: "tank".into(), member, ..Default::default() }
 }
@@ -197,7 +197,7 @@ fn only_what_is_committed_outlasts_a_restart() {
         .and_then(crate::record::store::Prepared::commit)
         .expect("there is room");
     drop(store);
-    // A crash in the middle of the next change leaves half a file beside the one in force.
+    // A crash during the next change leaves an incomplete file beside the valid file.
     fs::write(folder.join("state.json.next"), b"{\"version\":").expect("it can be written");
     assert_eq!(read_back(&folder).expect("it opens"), sample());
 }
@@ -223,7 +223,8 @@ fn two_daemons_do_not_share_a_state_directory() {
 fn a_directory_that_cannot_be_written_refuses_before_anything_is_done() {
     let folder = folder();
     let (store, _) = Store::open(&folder).expect("it opens");
-    // In the way of the file that every change begins with; works for root too, which ignores permissions.
+    // This directory prevents the creation of the file that every change writes first. It has this effect for root too,
+    // which ignores permissions.
     fs::create_dir(folder.join("state.json.next")).expect("it can be made");
     check_refused(store.prepare(&sample()), ControlErrorKind::Store, "nothing was done");
 }
@@ -278,8 +279,8 @@ fn an_unloaded_array_stays_away_until_it_is_imported() {
     assert_eq!(control.import_arrays(&import).expect("it is there").result, "unchanged");
 }
 
-/// The array was unloaded within a second of `export create`, before the export was recorded on its members; on the
-/// other machine it came back without.
+/// History: the array was unloaded within a second of `export create`, before the export was recorded on its members.
+/// On the other host, the array was imported without its export.
 #[test]
 fn f36_what_was_set_just_before_unloading_comes_along() {
     let (control, drives) = Testbed::raid6(4);
@@ -293,7 +294,8 @@ fn f36_what_was_set_just_before_unloading_comes_along() {
     assert_eq!(exports.len(), 1, "the members remember the export: {exports:?}");
 }
 
-/// Exports and settings of a drive's record were kept unchecked, however long or unprintable their fields were.
+/// History: exports and settings from the record on a drive were kept without checks, even if their fields were too
+/// long or unprintable.
 #[test]
 fn f36_what_no_request_could_set_is_not_taken_from_a_drive() {
     let (mut control, drives) = Testbed::raid6(4);
@@ -372,7 +374,7 @@ fn bad_requests_are_refused_and_change_nothing() {
     stop(&control);
 }
 
-/// What a drive holds is data that is needed until an operator says that it is not.
+/// The content of a drive must not be overwritten without the consent of the operator.
 #[test]
 fn data_on_a_drive_is_not_written_over_unasked() {
     let control = Testbed::new();

@@ -1,4 +1,5 @@
-//! A state directory that other users may read or change: its secrets were readable by everyone, in silence.
+//! A state directory that other users may read or change. History: every user could read its secrets, and no event
+//! reported this.
 
 use super::Testbed;
 use crate::control::Control;
@@ -15,7 +16,7 @@ fn mode_of(path: &Path) -> u32 {
     fs::metadata(path).expect("it is there").permissions().mode() & 0o777
 }
 
-/// A daemon that has stopped, and recorded array tank.
+/// A daemon that recorded array tank and has stopped.
 fn stopped() -> Testbed {
     let (mut bed, _) = Testbed::mirror(2);
     bed.shut_down();
@@ -46,7 +47,7 @@ fn secrets_that_others_may_read_are_taken_from_them_and_reported() {
     assert!(state == "failed" && what.contains("can read"), "{state}: {what}");
 }
 
-/// Such a state was refused: after the next restart, no array was served.
+/// History: such a state directory was refused, and after the next restart no array was served.
 #[test]
 fn the_right_to_change_the_state_is_taken_from_others_and_reported() {
     let mut bed = stopped();
@@ -66,7 +67,7 @@ fn the_right_to_change_the_state_is_taken_from_others_and_reported() {
     let (modes, state, what) = starts_with(0o711, 0o660);
     assert_eq!((modes, state.as_str()), ((0o711, 0o600), "warning"), "{what}");
     assert!(what.contains("could read the recorded secrets and change the state"), "{what}");
-    // No other user reached the file.
+    // No other user could access the file.
     let (modes, state, what) = starts_with(0o700, 0o664);
     assert_eq!((modes, state.as_str()), ((0o700, 0o600), "ok"), "{what}");
 }

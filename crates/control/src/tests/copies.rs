@@ -1,4 +1,4 @@
-//! Replacing members that serve.
+//! Tests of the replacement of serving members.
 
 use super::reported::has;
 use super::{
@@ -10,7 +10,7 @@ use crate::upkeep::spares::use_spare;
 use strake_api::v1::{DestroyArrayRequest, ReplaceMemberRequest, UndeleteArrayRequest};
 use strake_units::Uuid;
 
-/// A RAID 6 of four drives, copies held up, and two more drives.
+/// A RAID 6 of four drives whose copies are paused in the engine, and two more drives.
 fn stage() -> (Testbed, Vec<String>) {
     let (control, drives) = Testbed::raid6(6);
     hold(&control, true);
@@ -31,7 +31,7 @@ fn a_member_that_serves_is_copied_and_redundancy_never_drops() {
     let view = control.tank();
     assert_eq!((view.redundancy_left, view.progress[0].job.as_str()), (2, "replace"));
     assert_eq!((&view.members[1].path, &view.members[1].replacement), (&drives[1], &drives[4]));
-    // The drive gets no other use meanwhile.
+    // The drive cannot be used for another purpose in the meantime.
     assert!(control.add_spare(&spare(&drives[4])).is_err());
     hold(&control, false);
     tick_until(&control, "the end", || has(&control, EventKind::ReplaceFinished));
@@ -73,8 +73,8 @@ fn a_copy_that_a_restart_breaks_off_waits_and_leaves_the_member_in_its_place() {
     tick_until(&control, "the new drive", || control.tank().members[1].path == drives[4]);
 }
 
-/// The copy stayed a job that waited without an end, because only members in sync and faulty ones were looked at, and
-/// `array rebuild` asked for a spare although a drive was ordered.
+/// History: the copy remained a job that waited forever, because only members in sync and faulty members were
+/// considered. `array rebuild` required a spare although the operator had already given a drive.
 #[test]
 fn a_member_that_is_missing_after_a_restart_is_rebuilt_on_the_drive_of_its_copy() {
     let (mut control, drives) = stage();
@@ -101,7 +101,7 @@ fn a_copy_is_cancelled_as_a_job() {
     assert!(has(&control, EventKind::ReplaceAbandoned));
     let view = control.tank();
     assert_eq!((&view.members[1].path, view.redundancy_left), (&drives[1], 2));
-    // The drive is free again.
+    // The drive is free now.
     control.add_spare(&spare(&drives[4])).expect("nobody has the drive");
 }
 
@@ -112,7 +112,7 @@ fn a_member_that_fails_while_it_is_copied_continues_with_its_replacement() {
     control.fail_member(&fail("tank", 1)).expect("redundancy is left");
     tick_until(&control, "the new drive", || control.tank().members[1].path == drives[4]);
     let member = control.tank().members[1].clone();
-    // It is never shown with the state of the one before.
+    // The member is never shown with the state of the previous member.
     assert_eq!(member.state, "rebuilding", "{member:?}");
     hold(&control, false);
     tick_until(&control, "the rebuild", || control.tank().states == ["online"]);
@@ -126,16 +126,16 @@ fn an_array_is_unloaded_in_the_middle_of_a_copy() {
     control.add_spare(&spare(&drives[4])).expect("nobody has the drive");
 }
 
-/// A destruction in the moment after a new drive had taken its place marked the drive before it instead, and so it was
-/// for good when another member was replaced in that moment; the array could not be brought back, because the label of
-/// a member seemed to be missing.
+/// History: if an array was destroyed just after a replacement became a member, the label of the previous drive was
+/// marked instead. If another member was replaced at the same moment, this was permanent. The destruction could not be
+/// undone, because the label of a member seemed to be missing.
 #[test]
 fn an_array_destroyed_right_after_two_copies_is_brought_back_whole() {
     let (control, drives) = stage();
     hold(&control, false);
     for (member, drive) in [(1, &drives[4]), (2, &drives[5])] {
         control.replace_member(&replace(member, drive)).expect("it fits");
-        // Without upkeep: only the array has taken note of the new drive.
+        // Upkeep does not run: only the array knows the new drive.
         while control.tank().members[member as usize].path != *drive {
             std::thread::yield_now();
         }
@@ -165,8 +165,8 @@ fn a_sick_member_is_copied_to_a_spare_unless_the_operator_cancelled_that() {
     assert!(control.tank().members[1].replacement.is_empty());
 }
 
-/// The spare was offered to the array, which refused it while another member was being copied; the spare was called
-/// broken for that, and never tried again.
+/// History: an array refused a spare while another member was being copied. The spare was therefore marked as failed,
+/// and was never tried again.
 #[test]
 fn a_spare_waits_until_a_copy_of_another_member_has_ended() {
     let (control, drives) = stage();
@@ -174,7 +174,7 @@ fn a_spare_waits_until_a_copy_of_another_member_has_ended() {
     control.fail_member(&fail("tank", 0)).expect("redundancy is left");
     control.add_spare(&spare(&drives[5])).expect("it is a spare");
     control.ticks(5);
-    // Asked for by a person in that moment, it is as good afterwards.
+    // A refused request for the spare at this moment does not mark the spare as failed.
     let uuid = control.tank().uuid;
     use_spare(&control, &uuid, 0).expect_err("a member is being copied");
     let states = control.with(|m| m.list_spares()).expect("it answers").spares;

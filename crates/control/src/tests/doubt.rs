@@ -1,4 +1,4 @@
-//! Members that are computed from stripes which a scrub found inconsistent.
+//! Members whose blocks are computed from stripes that a scrub found inconsistent.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -15,10 +15,10 @@ use crate::control::Control;
 use crate::error::ControlErrorKind::Refused;
 use crate::events::EventKind;
 
-/// Where the data area of a drive begins.
+/// The start of the data area of a drive.
 const DATA: u64 = 16 << 20;
 
-/// Array tank, a RAID 5 of the first three of four drives, with 4 KiB on member 1 that are wrong.
+/// Array tank, a RAID 5 of the first three of four drives, with 4 KiB of wrong data on member 1.
 fn spoiled() -> (Testbed, Vec<String>) {
     let control = Testbed::new();
     let drives = control.drives(4);
@@ -84,7 +84,7 @@ fn a_rebuild_from_inconsistent_stripes_is_not_silent() {
     let found = control.tank();
     assert!(is_suspect(&found) && found.next_action.contains("--trust-data"), "{found:?}");
 
-    // Everything is consistent now, and may be consistently wrong.
+    // All stripes are consistent now, but their content may still be wrong.
     assert_eq!(scrub(&control, "check").left_bytes, 0);
     assert!(is_suspect(&control.tank()));
     control.restart();
@@ -94,7 +94,7 @@ fn a_rebuild_from_inconsistent_stripes_is_not_silent() {
     assert!(!is_suspect(&control.tank()), "the operator accepted it");
 }
 
-/// Scrubs that have nothing to compare with settle nothing, whatever they are to trust, and forget nothing.
+/// A scrub without redundancy to compare resolves no finding and removes none, in every mode.
 #[test]
 fn a_scrub_without_redundancy_settles_nothing() {
     for mode in ["check", "repair", "trust_data"] {
@@ -110,7 +110,7 @@ fn a_scrub_without_redundancy_settles_nothing() {
         tick_until(&control, "the member", || {
             control.tank().members.iter().all(|member| member.state == "in_sync")
         });
-        // The stripe is inconsistent as before, and the next member needs consent again.
+        // The stripe is still inconsistent, so the failure of the next member needs consent again.
         let other = FailMemberRequest { member: 2, ..fail(&["redundancy"]) };
         check_refused(control.fail_member(&other), Refused, "--accept redundancy,data");
         scrub(&control, "trust_data");
@@ -119,7 +119,7 @@ fn a_scrub_without_redundancy_settles_nothing() {
     }
 }
 
-/// A scrub that is not over yet has not found again what the one before found.
+/// An incomplete scrub may not have reached the earlier findings again.
 #[test]
 fn a_scrub_that_was_stopped_forgets_nothing() {
     let (control, _) = spoiled();
@@ -137,7 +137,7 @@ fn a_scrub_that_was_stopped_forgets_nothing() {
     assert_eq!((shown.state.as_str(), shown.findings.len()), ("stopped", 1));
 }
 
-/// The contents are the same when the array is back.
+/// The contents of the array do not change by these commands.
 #[test]
 fn what_is_suspect_outlasts_an_unload_and_a_destruction() {
     let (mut control, drives) = spoiled();
@@ -168,7 +168,7 @@ fn what_is_suspect_outlasts_an_unload_and_a_destruction() {
     control.undelete_array(&undelete).expect("it comes back");
     same(&control.tank());
 
-    // What cannot be read may say anything.
+    // An unreadable file may have recorded any doubt.
     control.shut_down();
     let state = std::fs::read_dir(control.path("state")).expect("it is there");
     let mut names = state.map(|entry| entry.expect("it can be read").path());
@@ -179,7 +179,7 @@ fn what_is_suspect_outlasts_an_unload_and_a_destruction() {
     assert!(damaged.states.contains(&"unverified".to_owned()), "{damaged:?}");
 }
 
-/// A copy reads what the member holds.
+/// A copy reads the content of the member and does not compute it.
 #[test]
 fn a_member_that_is_copied_is_not_suspect() {
     let (control, drives) = spoiled();

@@ -1,4 +1,4 @@
-//! How the daemon ends: what it records then, and what it does not.
+//! The stop of the daemon: the records that it writes, and those that it must not write.
 
 use super::{Testbed, control_in, folder, stop};
 use crate::ControlErrorKind;
@@ -11,7 +11,7 @@ use strake_block::{BlockDevice, DeviceError, DeviceInfo, IoQueue};
 use strake_dev_mem::RamDevice;
 use strake_units::{BlockSize, CoreIndex};
 
-/// Whether the daemon before the one on this state directory was stopped in order.
+/// Returns true if the previous daemon on this state directory did not stop cleanly.
 fn was_unclean(control: &Control) -> bool {
     control.with(|m| m.records.store.was_unclean()).expect("it answers")
 }
@@ -21,7 +21,7 @@ fn a_stop_in_the_middle_of_a_start_is_not_called_an_orderly_one() {
     let (mut control, _) = Testbed::raid6(4);
     control.restart();
     assert!(!was_unclean(&control), "it was stopped in order");
-    // A start had changed labels, and was refused when the array was to run.
+    // A start changed labels, and was refused before the array ran.
     control.with(|m| m.cut_short.push("other".to_owned())).expect("it answers");
     let errors = control.stop();
     assert!(errors.iter().any(|e| e.what.contains("other was being started")), "{errors:?}");
@@ -37,7 +37,7 @@ fn nothing_is_written_once_the_directory_is_given_up() {
     let late = control.run(|m| m.records.check(&m.records));
     let late = late.expect_err("the directory may be another daemon's");
     assert_eq!(late.kind, ControlErrorKind::Stopped);
-    // It is: what stays of the first process does not keep the next one out.
+    // The remaining part of the first process does not prevent the start of the next one.
     let next = control_in(&folder, Options::default());
     assert!(
         control.run(|m| m.records.store.mark_clean()).is_err(),
@@ -46,14 +46,14 @@ fn nothing_is_written_once_the_directory_is_given_up() {
     stop(&next);
 }
 
-/// Usability defect 7, the half of it that is about an orderly stop.
+/// Usability defect 7, the part about a clean stop.
 #[test]
 fn what_a_command_acknowledged_is_on_the_members_when_a_stop_ends() {
     let (mut control, drives) = Testbed::raid6(4);
     control.export_nbd();
     control.tick().expect("it answers");
     control.remove_export("tank");
-    // No round of upkeep in between.
+    // No round of upkeep runs in between.
     control.lose_state();
     control.start();
     let import =
@@ -62,7 +62,7 @@ fn what_a_command_acknowledged_is_on_the_members_when_a_stop_ends() {
     assert!(control.tank().exports.is_empty(), "it was removed: {:?}", imported.warnings);
 }
 
-/// A stop that came while an array was being unloaded, or stopped to grow, called itself orderly although that array
+/// History: a stop while an array was being unloaded, or was stopped to grow, was recorded as clean although the array
 /// was not stopped yet.
 #[test]
 fn a_stop_waits_for_commands_and_is_not_in_order_without_them() {
@@ -95,7 +95,7 @@ fn a_stop_waits_for_commands_and_is_not_in_order_without_them() {
     });
 }
 
-/// A device whose closing waits until it is let go.
+/// A device that blocks its close until the test permits it.
 struct Held {
     device: RamDevice,
     gate: Mutex<mpsc::Receiver<()>>,
@@ -117,8 +117,8 @@ impl Drop for Held {
     }
 }
 
-/// A start opened a drive that another start had just given back, and found it in use: it was free for others before it
-/// was closed.
+/// History: a start opened a drive that another start had just released, and found it in use: its reservation was
+/// released before the drive was closed.
 #[test]
 fn a_drive_is_not_free_before_it_is_closed() {
     let control = Testbed::new();

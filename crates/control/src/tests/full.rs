@@ -8,14 +8,15 @@ use crate::record::store::Store;
 use std::fs;
 use strake_api::v1::{CreateArrayRequest, Daemon};
 
-/// The state directory had filled up over night; after the reboot straked did not start, and nothing was served, though
-/// every drive was there.
+/// History: the state directory became full. After the next boot straked did not start, and no array was served,
+/// although every drive was present.
 #[test]
 fn f37_a_directory_that_is_full_at_the_start_stops_no_array() {
     let (mut control, drives) = Testbed::raid6(8);
     control.export_nbd();
     control.shut_down();
-    // In the way of every file that is written; works for root too, who may write anywhere.
+    // These directories prevent the creation of every file that is written. They have this effect for root too, which
+    // may write everywhere.
     let state = control.path("state");
     for name in ["state.json.next", "running", "newest.json.next"] {
         fs::create_dir(state.join(name)).expect("it can be made");
@@ -31,7 +32,7 @@ fn f37_a_directory_that_is_full_at_the_start_stops_no_array() {
     assert!(status.problems[0].what.contains("state.json.next"), "{:?}", status.problems);
     let other = CreateArrayRequest { name: "other".into(), ..raid6(drives[4..].to_vec()) };
     check_refused(control.create_array(&other), ControlErrorKind::Store, "nothing was done");
-    // What needs no record goes on: a member goes out and comes back to where it was.
+    // Operations without a record still work: a member goes out and is re-added to its slot.
     control.fail_member(&fail("tank", 1)).expect("redundancy is left");
     control.readd_member(&readd(Some(1))).expect("nothing is to be recorded");
 
@@ -42,7 +43,7 @@ fn f37_a_directory_that_is_full_at_the_start_stops_no_array() {
     control.create_array(&other).expect("there is room");
 }
 
-/// Without a file to lock, the directory itself is locked.
+/// If no lock file can be created, the directory itself is locked.
 #[test]
 fn a_directory_without_room_for_its_lock_is_used_by_one_daemon() {
     let folder = folder();

@@ -1,4 +1,4 @@
-//! A PCI device that was pulled is closed: the kernel waits for that before it removes the device.
+//! A PCI device that was pulled is closed, because the kernel removes the device only after it is closed.
 
 use super::{Testbed, hold, raid6, replace, tick_until};
 use crate::drives::OpenDrive;
@@ -14,7 +14,7 @@ const PATH: &str = "pci:0000:3b:00.0";
 struct Pulled {
     inner: RamDevice,
     gone: Arc<AtomicBool>,
-    /// Held by the device and by each queue of it.
+    /// A reference that the device and each of its queues hold.
     open: Arc<()>,
 }
 
@@ -34,7 +34,7 @@ impl BlockDevice for Pulled {
     }
 }
 
-/// Adds a drive at [`PATH`]: the switch that pulls it, and what is held as long as it is open.
+/// Adds a drive at [`PATH`]. Returns the switch that pulls it, and the reference that is held while the drive is open.
 fn plug_in(control: &Testbed) -> (Arc<AtomicBool>, Arc<()>) {
     let (gone, open) = (Arc::new(AtomicBool::new(false)), Arc::new(()));
     let device = Pulled {
@@ -47,8 +47,8 @@ fn plug_in(control: &Testbed) -> (Arc<AtomicBool>, Arc<()>) {
     (gone, open)
 }
 
-/// Without an I/O the engine does not see that the device has gone. Its queues were kept as long as the array was
-/// loaded, and the slot could not be used again before.
+/// Without I/O the engine does not notice that the device was removed. History: its queues were kept for as long as the
+/// array was loaded, and the slot could not be used again until then.
 #[test]
 fn a_pulled_pci_device_is_missing_and_closed_while_its_array_serves() {
     let control = Testbed::new();
@@ -64,7 +64,7 @@ fn a_pulled_pci_device_is_missing_and_closed_while_its_array_serves() {
     assert!(control.tank().states.contains(&"degraded".to_owned()));
 }
 
-/// What comes to the address later is another device, even if it has the same identity.
+/// A device that appears at the address later is another device, even if it has the same identity.
 #[test]
 fn a_pci_device_that_has_gone_is_not_taken_for_the_next_at_its_address() {
     let control = Testbed::new();
@@ -76,7 +76,7 @@ fn a_pci_device_that_has_gone_is_not_taken_for_the_next_at_its_address() {
     tick_until(&control, "the device is closed", || Arc::strong_count(&open) == 1);
 }
 
-/// Without writes the engine does not see that the drive that is copied to has gone, and a held copy has none.
+/// Without writes the engine does not notice that the replacement was removed, and a paused copy writes no blocks.
 #[test]
 fn a_copy_to_a_pci_device_that_has_gone_is_cancelled() {
     let (control, _) = Testbed::raid6(4);

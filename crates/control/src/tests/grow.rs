@@ -1,4 +1,4 @@
-//! Arrays that use more room of their members.
+//! Tests of the growth of arrays to the size of their members.
 
 use super::life::{read, write};
 use super::remote::{HOST, Machine};
@@ -25,7 +25,7 @@ use strake_dev_uring::control_wait;
 use strake_engine::Change;
 use strake_units::{CoreIndex, Lba};
 
-/// Where the data area of every member begins.
+/// The start of the data area of every member.
 const DATA: u64 = 16 << 20;
 
 fn request(name: &str) -> GrowArrayRequest {
@@ -36,7 +36,7 @@ fn grow(control: &Control, name: &str) -> Result<ArrayChange, crate::ControlErro
     control.grow_array(&request(name))
 }
 
-/// Makes files longer, with bytes behind their end of before as an allocation may leave them.
+/// Extends files. The new area contains arbitrary bytes, as after an allocation.
 fn enlarge(drives: &[String], bytes: u64) {
     for path in drives {
         let file = OpenOptions::new().write(true).open(path).expect("it is there");
@@ -87,7 +87,7 @@ fn an_array_grows_after_its_files_were_made_larger() {
     control.restart();
     assert_eq!(size(&control, "tank"), before + (64 << 20));
     assert!(is_healthy(&control, "tank"), "{:?}", array(&control, "tank"));
-    // Once more, after the daemon has found the larger files at its start.
+    // The array grows again, after the daemon found the larger files at its start.
     control.shut_down();
     enlarge(&drives, 128 << 20);
     control.start();
@@ -95,7 +95,7 @@ fn an_array_grows_after_its_files_were_made_larger() {
     assert_eq!(grow(&control, "tank").expect("it grows").result, "changed");
     assert_eq!(size(&control, "tank"), before + (128 << 20));
     control.shut_down();
-    // Nothing is left of what was behind the files, or of the labels that were.
+    // The arbitrary bytes and the earlier labels are overwritten.
     for path in &drives {
         let file = std::fs::File::open(path).expect("it is there");
         let mut piece = vec![0; 1 << 20];
@@ -144,8 +144,8 @@ fn an_array_that_is_not_whole_does_not_grow() {
     assert!(is_healthy(&control, "tank"));
 }
 
-/// A file that was made larger while it served has other bytes at its end than a table of partitions: it was taken for
-/// one that had been cut short, and its member called missing.
+/// History: a file that was extended while it served has other bytes than a partition table at its end. It counted as
+/// truncated, and its member was reported as missing.
 #[test]
 fn a_member_that_was_made_larger_stays() {
     let (control, drives) = Testbed::mirror(2);
@@ -154,7 +154,7 @@ fn a_member_that_was_made_larger_stays() {
     control.ticks(3);
     assert!(is_healthy(&control, "tank"), "{:?}", array(&control, "tank"));
     assert_eq!(control.reported("member_missing"), []);
-    // One that is really cut short is noticed yet, also after it has grown with the array.
+    // A truncated file is still noticed, also after it was extended with the array.
     grow(&control, "tank").expect("it grows");
     control.ticks(3);
     assert!(is_healthy(&control, "tank"));
@@ -164,8 +164,8 @@ fn a_member_that_was_made_larger_stays() {
     tick_until(&control, "the loss", || control.tank().members[1].state != "in_sync");
 }
 
-/// A drive that was made larger while its member was out has its last labels at its new end, and few of them: after the
-/// next start it was taken for one that had been overwritten there.
+/// History: a drive that was extended while its member was out has only a few labels at its new end. After the next
+/// start, its end counted as overwritten.
 #[test]
 fn a_member_that_came_back_larger_is_a_member_after_a_restart() {
     let (mut control, drives) = Testbed::mirror(2);
@@ -183,15 +183,15 @@ fn a_member_that_came_back_larger_is_a_member_after_a_restart() {
     assert_eq!(control.tank().members[1].state, "in_sync");
 }
 
-/// A drive that lost its end before it was made larger holds less than its member should; one whose new end shows a
-/// foreign signature would not be used at the next start.
+/// A drive that lost its end before it was extended lacks a part of the content of its member. A drive with a foreign
+/// signature at its new end would not be used at the next start.
 #[test]
 fn members_that_would_not_be_used_again_are_found_before_the_array_is_stopped() {
     let (control, drives) = Testbed::raid6(4);
     let before = size(&control, "tank");
     enlarge(&drives, 96 << 20);
     let file = OpenOptions::new().write(true).open(&drives[2]).expect("it is there");
-    // Where an md superblock of version 1.0 is: 8 KiB before the end, at a multiple of 4 KiB.
+    // The place of an md superblock of version 1.0: 8 KiB before the end, at a multiple of 4 KiB.
     let mut superblock = [0; 4096];
     superblock[..8].copy_from_slice(&[0xfc, 0x4e, 0x2b, 0xa9, 1, 0, 0, 0]);
     file.write_all_at(&superblock, (96 << 20) - 8192).expect("there is room");
@@ -202,7 +202,8 @@ fn members_that_would_not_be_used_again_are_found_before_the_array_is_stopped() 
     assert_eq!(size(&control, "tank"), before);
 }
 
-/// A spare that no longer fits protects no array, and without a report that shows only when a member fails.
+/// A spare that no longer fits protects no array. Without a report, the operator would notice this only when a member
+/// fails.
 #[test]
 fn spares_that_become_too_small_are_reported() {
     let (control, drives) = Testbed::mirror(4);
@@ -221,7 +222,7 @@ fn spares_that_become_too_small_are_reported() {
     }
 }
 
-/// What can be given up is making room, and nothing has changed then.
+/// The growth can be cancelled while the new area is prepared, and the array is then unchanged.
 #[test]
 fn growing_is_a_job_that_can_be_cancelled() {
     let (control, drives) = Testbed::mirror(2);
@@ -245,7 +246,7 @@ fn growing_is_a_job_that_can_be_cancelled() {
     drop(reserved);
 }
 
-/// An array of four drives with blocks of 4 KiB, its drives, and a host that uses its export.
+/// An array of four drives with blocks of 4 KiB, its drives, and a host that is connected to its export.
 fn exported() -> (Testbed, Vec<String>, FabricsDevice) {
     let control = Testbed::new();
     let drives = control.drives(4);
@@ -257,8 +258,8 @@ fn exported() -> (Testbed, Vec<String>, FabricsDevice) {
     (control, drives, host.expect("it is admitted"))
 }
 
-/// Connects to the export tank as a client of NBD does (its specification, "Fixed newstyle negotiation"): the stream,
-/// and the size that it is given.
+/// Connects to the export tank as an NBD client does (NBD specification, "Fixed newstyle negotiation"). Returns the
+/// stream, and the size that the server reports.
 fn connect_nbd(path: &std::path::Path) -> (UnixStream, u64) {
     let mut stream = UnixStream::connect(path).expect("it is listened");
     stream.read_exact(&mut [0; 18]).expect("a greeting");
@@ -269,7 +270,7 @@ fn connect_nbd(path: &std::path::Path) -> (UnixStream, u64) {
     (stream, u64::from_be_bytes(answer[..8].try_into().expect("8 bytes")))
 }
 
-/// Clients of NBD cannot be made to wait: no command disconnects them by mistake.
+/// NBD clients cannot be made to wait. A command must not disconnect them without the consent of the operator.
 #[test]
 fn clients_of_nbd_are_disconnected_only_on_request() {
     let (control, drives) = Testbed::raid6(4);
@@ -297,7 +298,8 @@ fn block(byte: u8) -> BufMut {
     data
 }
 
-/// Writes and reads block after block without a pause, and sees no error and nothing but what it wrote, until `done`.
+/// Writes and reads blocks without a pause until `done`. Checks that no error occurs and that each read returns the
+/// written data.
 fn busy(host: &FabricsDevice, rounds: &AtomicU64, done: &AtomicBool) {
     let queue = host.open_queue(CoreIndex(0), 1).expect("it is connected");
     let mut wait = || control_wait()();
@@ -314,7 +316,7 @@ fn busy(host: &FabricsDevice, rounds: &AtomicU64, done: &AtomicBool) {
     }
 }
 
-/// A host with I/O all the time hears of the new size, without an error, and uses it.
+/// A host with continuous I/O is notified of the new size, sees no error, and uses the new size.
 #[test]
 fn a_connected_host_sees_a_namespace_grow_while_it_writes() {
     let (control, drives, host) = exported();
@@ -351,8 +353,8 @@ fn a_connected_host_sees_a_namespace_grow_while_it_writes() {
     assert!(is_healthy(&control, "tank"));
 }
 
-/// An array that could not be started again stays stopped until the operator has decided what to do, which may be to go
-/// on without the last of what it had. Hosts look for that, however it comes back.
+/// An array that cannot be started again after it grew remains stopped until the operator decides what to do. The
+/// operator may accept the loss of the last writes, so hosts assume this loss after each such start.
 #[test]
 fn a_host_starts_again_with_an_array_that_growing_left_stopped() {
     let (control, drives, host) = exported();
@@ -375,13 +377,13 @@ fn a_host_starts_again_with_an_array_that_growing_left_stopped() {
     tick_until(&control, "the start", || {
         array(&control, "tank").is_ok_and(|a| a.states == ["online"])
     });
-    // What is counted besides is that it fears for what it did not flush.
+    // A renewal that is not a reconnect shows that the host assumes the loss of data that it did not flush.
     tick_until(&control, "the host", || host.renewals() > host.reconnects());
     drop(io);
     drop(host);
 }
 
-/// Drives of another machine that became larger there.
+/// Remote drives that were extended on the other host.
 #[test]
 fn an_array_grows_after_its_remote_drives_were_made_larger() {
     let (machine, mut control) = Machine::connected(2);

@@ -1,11 +1,12 @@
-//! Two halves of one array that do not know of each other.
+//! Two halves of one array that continued separately.
 
 use super::{Testbed, array, check_refused, impatient, mirror, replace, tick_until};
 use crate::error::ControlErrorKind::{Refused, Usage};
 use std::fs;
 use strake_api::v1::{CreateArrayRequest, Event, ImportArraysRequest, StopDaemonRequest};
 
-/// A mirror whose first half was pulled while it ran; then both halves changed places.
+/// A mirror whose first half was pulled while it ran. Then the daemon was stopped, the second half was removed, and the
+/// first half was returned.
 fn stale_half_alone() -> (Testbed, [String; 2], std::path::PathBuf) {
     let (mut control, drives) = Testbed::mirror(2);
     let (away, newer) = (control.path("away"), control.path("newer"));
@@ -20,10 +21,10 @@ fn stale_half_alone() -> (Testbed, [String; 2], std::path::PathBuf) {
     (control, drives.try_into().expect("there are two"), newer)
 }
 
-/// The story: one half of a mirror is pulled, the other goes on alone, and the daemon is stopped. Then the other half
-/// is taken away and the first put back. To its label, nothing ever happened, so after the assemble timeout the array
-/// started by itself, served old data as if all was well, and called the good half a drive to overwrite. This machine
-/// knew better.
+/// History: one half of a mirror was pulled, the other half continued alone, and the daemon was stopped. Then the other
+/// half was removed and the first half was returned. Its label recorded no failure, so after the assemble timeout the
+/// array started automatically, served old data without a report, and offered the newer half as a drive to overwrite,
+/// although the records of this host showed a newer state.
 #[test]
 fn a_half_older_than_this_machine_has_seen_never_starts_by_itself() {
     let (control, [first, second], newer) = stale_half_alone();
@@ -39,7 +40,7 @@ fn a_half_older_than_this_machine_has_seen_never_starts_by_itself() {
     let degraded =
         ImportArraysRequest { name: "tank".into(), allow_degraded: true, ..Default::default() };
     check_refused(control.import_arrays(&degraded), Refused, "--accept-loss");
-    // The half that this machine saw last is as good as ever.
+    // The half that this host saw last is still accepted.
     fs::rename(&newer, &second).expect("it can be moved");
     control.import_arrays(&degraded).expect("the newer half is here");
     let view = control.tank();
@@ -47,8 +48,9 @@ fn a_half_older_than_this_machine_has_seen_never_starts_by_itself() {
     assert!(states[1] == "in_sync", "{states:?} {first}");
 }
 
-/// The story goes on: the operator accepted the loss, and then the newer half turned up. What was acknowledged is on it
-/// alone; yet it was reported in passing, and the advice was to replace the member with a drive.
+/// History: the operator accepted the loss, and then the newer half returned. Only this half holds the last
+/// acknowledged writes. It was nevertheless reported without emphasis, and the advice was to replace the member with a
+/// drive.
 #[test]
 fn the_half_left_behind_on_purpose_is_reported_loudly_and_not_overwritten() {
     let (mut control, [_, second], newer) = stale_half_alone();
@@ -79,15 +81,15 @@ fn the_half_left_behind_on_purpose_is_reported_loudly_and_not_overwritten() {
     assert!(doctor.checks.iter().any(|c| c.what.contains("holds writes")), "{doctor:#?}");
     check_refused(control.replace_member(&replace(1, &second)), Refused, "nowhere else");
     control.shut_down();
-    // What was accepted stays accepted.
+    // The accepted loss remains accepted.
     fs::remove_file(&second).expect("it is there");
     control.start_with(impatient());
     assert!(array(&control, "tank").is_ok_and(|view| view.states[0] != "offline"));
 }
 
-/// The story: while a drive served, the operator copied it and moved the copy over it (`cp d1 t; mv t d1`). The path
-/// was there at every look, so all was well; writes went to a file that could no longer be opened, and after a restart
-/// the copy was taken for the member, and old data was served.
+/// History: while a drive served, the operator copied it and moved the copy over it (`cp d1 t; mv t d1`). The path
+/// existed at every check, so no problem was reported. Writes went to a file that could no longer be opened. After a
+/// restart, the copy was used as the member, and old data was served.
 #[test]
 fn another_drive_at_the_path_of_a_member_is_noticed_and_not_taken_for_it() {
     let control = Testbed::new();
@@ -108,14 +110,14 @@ fn another_drive_at_the_path_of_a_member_is_noticed_and_not_taken_for_it() {
     assert!(reported.iter().any(|e| e.cause.contains("another drive")), "{reported:#?}");
     let listed = control.list_drives().expect("it answers");
     assert!(listed.iter().any(|d| d.note.contains("another drive is at its path")), "{listed:#?}");
-    // The member's own drive is as good as ever.
+    // The own drive of the member is still accepted.
     fs::rename(control.path("own"), &drives[1]).expect("it can be moved");
     tick_until(&control, "the return", || view().states == ["online"]);
 }
 
-/// The story: a RAID 5 without redundancy left lost the path of one more member, and of another. They stay in use,
-/// which is right: the data depends on them. But no event reported that it exists behind open files only, and the
-/// restart that followed was the end of the array.
+/// History: a RAID 5 with no redundancy left lost the paths of two more members. Both correctly remained in use,
+/// because the data depends on them. But no event reported that the data was reachable only through open files, and the
+/// next restart lost the array.
 #[test]
 fn data_behind_open_files_alone_is_reported_loudly() {
     let control = Testbed::new();
@@ -149,7 +151,8 @@ fn data_behind_open_files_alone_is_reported_loudly() {
     stop(&[]).expect("the path is back");
 }
 
-/// The guard against older copies is off then, which the operator learns; what was in the file is kept.
+/// The protection against older copies is disabled in this case. This is reported to the operator, and the content of
+/// the file is kept.
 #[test]
 fn a_file_of_generations_that_cannot_be_read_is_reported_and_put_aside() {
     let (mut control, _) = Testbed::raid6(4);

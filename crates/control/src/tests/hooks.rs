@@ -1,4 +1,4 @@
-//! Hooks: recorded, notified, and forgotten.
+//! Tests of notification hooks: they are recorded, notified, and removed.
 
 use super::{Testbed, check_refused, tick_until};
 use crate::control::Control;
@@ -11,10 +11,10 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 use strake_api::v1::{AddHookRequest, Event, Hook, RemoveHookRequest, TestHookRequest};
 
-/// Until a test gives up on an event that should have arrived long ago.
+/// The time limit of a test for the arrival of an event.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A web server that gives every request the same answer, and passes on what it was sent.
+/// A web server that gives every request the same answer, and passes on the received event.
 struct Receiving {
     address: SocketAddr,
     events: Receiver<Event>,
@@ -30,7 +30,7 @@ impl Receiving {
                 let mut reader = BufReader::new(stream.expect("somebody connects"));
                 let Some(event) = read(&mut reader) else { continue };
                 let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n");
-                // The event counts as received even when the sender did not wait for the answer.
+                // The event counts as received even if the sender did not wait for the answer.
                 let _ = reader.get_mut().write_all(answer.as_bytes());
                 if sender.send(event).is_err() {
                     return;
@@ -121,7 +121,7 @@ fn what_cannot_be_recorded_or_makes_no_sense_is_not_added() {
     check_refused(control.add_hook(&webhook("x", "gopher://x/")), Usage, "http");
     let other = webhook("ops", "http://127.0.0.1:9/other");
     check_refused(control.add_hook(&other), Exists, "another hook");
-    // In the way of the file that every change begins with.
+    // This directory prevents the creation of the file that every change writes first.
     fs::create_dir(control.path("state/state.json.next")).expect("it can be made");
     let more = webhook("more", "http://127.0.0.1:9/");
     check_refused(control.add_hook(&more), Store, "nothing was done");
@@ -150,7 +150,7 @@ fn a_test_reaches_the_receiver_or_says_why_not() {
     check_refused(test("none"), NotFound, "strake hook list");
 }
 
-/// The story: a hook that fails is reported as an event, which is reported through hooks, one of which fails.
+/// A failure of a hook is an event. If hooks received this event, the failing hook would fail again, without an end.
 #[test]
 fn a_hook_that_fails_is_reported_once_and_through_no_hook() {
     let mut control = Testbed::new();

@@ -1,4 +1,5 @@
-//! The life of an array: members that return, names, settings, jobs, destruction undone, configuration restored.
+//! The life cycle of an array: returning members, names, settings, jobs, undeletion, and the restore of a
+//! configuration.
 
 use super::reported::has;
 use super::{
@@ -72,7 +73,7 @@ fn f15_a_pulled_drive_that_comes_back_is_taken_back_by_itself() {
     tick_until(&control, "the loss", || state_of(&control, 1) == "missing");
     fs::rename(&away, &drives[1]).expect("it can be moved");
     tick_until(&control, "the return", || healthy(&control));
-    // The array is whole a moment before the next tick learns of it.
+    // The array has all members in sync before the next round of upkeep notices this.
     tick_until(&control, "the news", || has(&control, EventKind::RebuildFinished));
     assert!(has(&control, EventKind::MemberReturned));
     assert_eq!(control.tank().members[1].path, drives[1]);
@@ -198,14 +199,14 @@ fn jobs_are_paused_resumed_and_reprioritized_and_stay_so_over_a_restart() {
     tick_until(&control, "the rebuild", || healthy(&control));
 }
 
-/// Fails a member, writes, and re-adds it: there is something to rebuild.
+/// Fails a member, writes, and re-adds the member, so that a rebuild is required.
 fn fail_and_readd(control: &Control, member: u32) {
     control.fail_member(&fail("tank", member)).expect("it fails");
     write(control, "tank", 8);
     control.readd_member(&readd(None)).expect("its drive is here");
 }
 
-/// Pauses the rebuild of member 1 while it ends: of the bands that were in flight, the last was the last of all.
+/// Pauses the rebuild of member 1 while its last bands are in flight, so that the rebuild finishes nevertheless.
 fn pause_at_the_end(control: &Control) {
     hold(control, true);
     fail_and_readd(control, 1);
@@ -218,24 +219,24 @@ fn pause_at_the_end(control: &Control) {
     hold(control, true);
 }
 
-/// A rebuild that the operator paused in its last moment ended. Nothing was listed that could be resumed, and the pause
-/// stayed with the array: the next rebuild did not begin, weeks later perhaps, and nothing said why.
+/// History: a rebuild that the operator paused just before its end finished. No job was listed that could be resumed,
+/// and the pause remained recorded for the array. The next rebuild did not start, and no message gave the reason.
 #[test]
 fn a_pause_ends_with_its_job_and_the_next_one_is_not_paused() {
     let (control, drives) = Testbed::raid6(5);
     tick_until(&control, "the initialization", || healthy(&control));
     let is_paused = || control.with(|m| m.records.settings(&m.running[0].uuid()).paused);
-    // Found by a round.
+    // A round of upkeep ends the pause.
     pause_at_the_end(&control);
     control.tick().expect("it answers");
     assert!(!is_paused().expect("it answers"));
     assert!(has(&control, EventKind::JobChanged));
-    // By a command about a job that no longer exists.
+    // A command about a job that no longer exists ends the pause.
     pause_at_the_end(&control);
     let resume = change_job("tank/rebuild", "resume");
     check_refused(control.change_job(&resume), NotFound, "no job");
     assert!(!is_paused().expect("it answers"));
-    // By the next job, of the same kind and of another, with no round in between.
+    // The next job ends the pause without a round in between; the next job is of the same kind or of another kind.
     pause_at_the_end(&control);
     fail_and_readd(&control, 2);
     assert!(!is_paused().expect("it answers"));
@@ -245,7 +246,7 @@ fn a_pause_ends_with_its_job_and_the_next_one_is_not_paused() {
     tick_until(&control, "the copy", || {
         array(&control, "tank").is_ok_and(|tank| tank.members[1].path == drives[4])
     });
-    // A release before recorded a pause without the jobs: it ends when there is none.
+    // An earlier release recorded a pause without its jobs. The pause ends when there is no job.
     control
         .run(|m| {
             let uuid = m.running[0].uuid();
@@ -258,7 +259,7 @@ fn a_pause_ends_with_its_job_and_the_next_one_is_not_paused() {
     assert!(!is_paused().expect("it answers"));
 }
 
-/// A rebuild and a copy are paused by one order each; the pause of the one that ends does not hold up the other.
+/// Two jobs are paused separately. The pause of the job that ended does not delay the other job.
 #[test]
 fn a_pause_of_a_job_that_ended_does_not_hold_up_one_beside_it() {
     let (control, _) = Testbed::raid6(4);
@@ -272,7 +273,7 @@ fn a_pause_of_a_job_that_ended_does_not_hold_up_one_beside_it() {
             put_settings(m, &uuid, settings)
         })
     };
-    // The resync has ended; the rebuild is listed.
+    // The resync has ended, and the rebuild is listed.
     pause("resync").expect("it is recorded");
     tick_until(&control, "the rebuild", || healthy(&control));
     hold(&control, true);
@@ -302,7 +303,7 @@ fn a_destroyed_array_is_brought_back_with_exports_and_settings() {
     let view = control.tank();
     assert_eq!((view.states, view.exports), (vec!["online".to_owned()], vec!["tank".to_owned()]));
     assert_eq!(view.settings.expect("it has settings").rebuild_priority, 7);
-    // One drive is used for something else: the array comes back without it, as long as enough are left.
+    // One drive is used for another array. The destruction is undone without this drive, because enough drives remain.
     control.destroy_array(&destroy).expect("it is destroyed");
     let other = CreateArrayRequest {
         name: "other".into(),
@@ -314,8 +315,8 @@ fn a_destroyed_array_is_brought_back_with_exports_and_settings() {
     assert_eq!(state_of(&control, 0), "missing");
 }
 
-/// F36: the state directory is lost with everything in it. A backup brings everything back; doing it twice changes
-/// nothing, and nothing is ever deleted by it.
+/// F36: the state directory is lost. A backup restores the whole configuration. A second restore changes nothing, and a
+/// restore never deletes anything.
 #[test]
 fn f36_a_backup_restores_what_a_lost_state_directory_held() {
     let (mut control, drives) = Testbed::raid6(5);
@@ -338,7 +339,7 @@ fn f36_a_backup_restores_what_a_lost_state_directory_held() {
     assert_eq!(planned.result, "planned");
     assert!(array(&control, "tank").is_err());
     let done = restore(false).expect("it is understood");
-    // The document covers the secret in the hook's address, so the hook is not what it was.
+    // The document hides the secret in the address of the hook, so the restored hook differs.
     let [hook] = &done.warnings[..] else { panic!("{done:#?}") };
     assert!(done.result == "changed" && hook.contains("nobody"), "{done:#?}");
     assert_eq!((planned.plan, planned.warnings), (done.plan.clone(), done.warnings.clone()));
@@ -350,8 +351,9 @@ fn f36_a_backup_restores_what_a_lost_state_directory_held() {
     check_refused(control.restore_config(&bad), Usage, "is invalid");
 }
 
-/// `config restore --dry-run` called every export fine, also where its address or its name was taken, and left out what
-/// depends on an array that is not there yet; and it announced what the members remember by themselves.
+/// History: `config restore --dry-run` accepted every export, even if its address or name was in use. It left out the
+/// objects that depend on an array that is not present yet, and it announced configuration that the members record
+/// anyway.
 #[test]
 fn a_dry_restore_says_exactly_what_the_real_one_does() {
     let (mut control, drives) = Testbed::raid6(5);
@@ -391,7 +393,7 @@ fn a_dry_restore_says_exactly_what_the_real_one_does() {
     };
     control.lose_state();
     control.start();
-    // The array, its settings, two exports and a spare and three exports.
+    // The plan contains the array, its settings, two exports and a spare and three exports.
     check(&control, 6);
     check(&control, 0);
 }
@@ -418,7 +420,7 @@ fn a_dry_import_writes_nothing_and_says_what_would_be() {
     assert!(before == after, "a dry run wrote to a drive");
 }
 
-/// F21: a member was copied, drive and all. The array is refused until the operator says which one counts.
+/// F21: the whole drive of a member was copied. The array is refused until the operator chooses one of the copies.
 #[test]
 fn f21_a_copied_member_is_refused_until_one_is_chosen() {
     let (control, drives) = Testbed::raid6(4);
@@ -453,8 +455,8 @@ fn an_array_that_is_offline_keeps_its_shape_and_says_what_would_do() {
     control.import_arrays(&import).expect("it was allowed");
 }
 
-/// F36: the state directory is lost and there is no backup. The drives alone bring the array back under its name, with
-/// its settings and the exports it had, their sockets included; an export whose name is taken by now is reported.
+/// F36: the state directory is lost and there is no backup. An import from the drives alone restores the array with its
+/// name, its settings and its exports, including their sockets. An export whose name is in use now is reported.
 #[test]
 fn f36_drives_alone_bring_back_array_exports_and_settings() {
     let (mut control, drives) = Testbed::raid6(5);

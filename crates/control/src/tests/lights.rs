@@ -1,4 +1,4 @@
-//! Lights of slots: what they show of arrays and spares, and lights that cannot be switched.
+//! LEDs of slots: the patterns for arrays and spares, and LEDs that cannot be set.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -48,10 +48,10 @@ impl Bed {
         Self { control, drives, root }
     }
 
-    /// The daemon ends in order, and is started again.
+    /// Stops the daemon cleanly and starts it again.
     fn restart(&mut self) {
         stop(&self.control);
-        // The old one lets go of the state directory before the new one takes it.
+        // The old daemon releases the state directory before the new daemon locks it.
         self.control = start(&self.root.join("meanwhile"));
         self.control = start(&self.root);
     }
@@ -60,7 +60,7 @@ impl Bed {
         self.root.join("sys/devices/pci0000:00").join(address(drive)).join(led(drive, word))
     }
 
-    /// Indications that are on, of each drive.
+    /// Returns the indications that are on, for each drive.
     fn seen(&self) -> Vec<String> {
         (0..self.drives.len()).map(|drive| self.seen_at(drive)).collect()
     }
@@ -156,7 +156,7 @@ fn d29_a_light_that_holds_what_it_should_is_not_written() {
     let put = |word, text| fs::write(bed.attribute(0, word), text).expect("it can be written");
     bed.control.create_array(&mirror(&bed.drives)).expect("it is created");
     bed.check(&["ok", "ok"]);
-    // The kernel ends a line that is read with a newline, which we do not write.
+    // The kernel ends a line with a newline when it is read. The daemon does not write this newline.
     put("ok", "1\n");
     put("fail", "0\n");
     put("pfa", "1\n");
@@ -164,11 +164,12 @@ fn d29_a_light_that_holds_what_it_should_is_not_written() {
     assert_eq!((raw("ok"), raw("fail"), raw("pfa")), ("1\n".into(), "0\n".into(), "0".into()));
     bed.control.fail_member(&fail("tank", 1)).expect("it fails");
     bed.check(&["ica", "fail"]);
-    // An LED may be about to change: what can be read of it does not count when another pattern is to be shown.
+    // An LED may be changing: its current value is ignored if another pattern must be shown.
     assert_eq!((raw("ok"), raw("ica"), raw("fail")), ("0".into(), "1".into(), "0".into()));
 }
 
-/// A spare on which another program made a file system was shown as failed: the one to pull.
+/// History: a spare on which another program created a file system was shown as failed, so that an operator would pull
+/// it.
 #[test]
 fn d29_a_spare_that_another_program_uses_does_not_show_a_failure() {
     let bed = Bed::new(3);
@@ -186,7 +187,7 @@ fn d29_a_spare_that_another_program_uses_does_not_show_a_failure() {
     bed.check(&["fail", "ica", ""]);
 }
 
-/// What is at the address of a taken drive that is not open may be another drive.
+/// The drive at the address of a taken drive that is not open may be another drive.
 #[test]
 fn d29_another_drive_at_the_address_of_a_taken_one_is_not_mistaken_for_it() {
     let bed = Bed::new(1);
@@ -221,7 +222,7 @@ fn d29_a_drive_is_located_until_that_is_called_off() {
     bed.locate(2, true).expect("it stops");
     assert_eq!(bed.seen(), ["fail", "ica", ""]);
     bed.locate(2, true).expect("nothing is to be stopped");
-    // What another program switched on is switched off as well.
+    // An LED that another program switched on is also switched off.
     fs::write(bed.attribute(2, "locate"), "1").expect("it can be written");
     bed.restart();
     bed.locate(2, true).expect("it stops");
@@ -232,7 +233,7 @@ fn d29_a_drive_is_located_until_that_is_called_off() {
 fn d29_a_light_that_cannot_be_switched_is_reported_once_and_keeps_nothing_else() {
     let bed = Bed::new(3);
     for word in ["ok", "locate"] {
-        // What is no file refuses every write.
+        // A write to a directory always fails.
         fs::remove_file(bed.attribute(0, word)).expect("it was there");
         fs::create_dir(bed.attribute(0, word)).expect("a folder can be made");
     }
@@ -253,7 +254,7 @@ fn d29_a_light_that_cannot_be_switched_is_reported_once_and_keeps_nothing_else()
     assert_eq!(bed.light(0).note, "");
 }
 
-/// A write to sysfs waits for firmware that does not answer.
+/// A write to sysfs waits for unresponsive firmware.
 #[test]
 fn d29_firmware_that_hangs_holds_up_neither_upkeep_nor_other_lights() {
     let bed = Bed::new(2);
@@ -271,6 +272,6 @@ fn d29_firmware_that_hangs_holds_up_neither_upkeep_nor_other_lights() {
     bed.control.fail_member(&fail("tank", 1)).expect("it fails");
     bed.control.tick().expect("it waits no longer");
     assert_eq!((bed.seen_at(1).as_str(), bed.failures()), ("fail", 1));
-    // The thread that was left behind can write at last.
+    // The abandoned thread can finish its write now.
     assert_eq!(fs::read(&stuck).expect("it is written"), b"1");
 }

@@ -1,4 +1,4 @@
-//! Names of arrays in the form of a UUID: commands acted on one array and reported about the other.
+//! Names of arrays in the form of a UUID. History: commands acted on one array and reported the other array.
 
 use super::{Testbed, array, check_refused, mirror, unload};
 use crate::error::ControlErrorKind::Usage;
@@ -44,7 +44,8 @@ fn every_look_up_by_a_uuid_finds_the_array_with_it() {
     assert_eq!(bed.with(|m| m.find(&tank)).expect("it answers"), None);
 }
 
-/// Such an array was lost by an unload, a destruction or the loss of the state directory: it was not imported.
+/// History: such an array could not be imported again after an unload, a destruction or the loss of the state
+/// directory.
 #[test]
 fn an_array_with_such_a_name_comes_back_with_a_warning_that_renames_it() {
     let (mut bed, tank, drives) = two_arrays();

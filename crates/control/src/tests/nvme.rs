@@ -1,4 +1,4 @@
-//! Exports over NVMe/TCP: which hosts are admitted, what is refused, and what is remembered.
+//! NVMe/TCP exports: the hosts that are admitted, the requests that are refused, and the records.
 
 use super::{Testbed, check_refused, exports, nvme_tcp, raid6};
 use crate::commands::backup::parse;
@@ -75,7 +75,7 @@ pub(super) fn host(secret: &str, controller_secret: &str) -> AddHostRequest {
     }
 }
 
-/// Connects to a subsystem as this host: the completion of its Connect command.
+/// Connects to a subsystem as the host `host`. Returns the completion of its Connect command.
 fn connect_as(address: &str, host: &str, subsystem: &str) -> [u8; 16] {
     let mut stream = std::net::TcpStream::connect(address).expect("the target listens");
     let mut bytes = vec![0; 128];
@@ -98,14 +98,16 @@ fn connect_as(address: &str, host: &str, subsystem: &str) -> [u8; 16] {
     answer[128 + 8..].try_into().expect("16 bytes")
 }
 
-/// Whether the target at an address wants proof of a host (Base, Figure 393): the result of its Connect command.
+/// Returns whether the target at an address requires host authentication (Base, Figure 393), from the result of its
+/// Connect command.
 pub(super) fn asks_for_proof(address: &str, subsystem: &str) -> bool {
     let answer = connect_as(address, HOST, subsystem);
     assert_eq!(answer[14..], [0, 0], "the host may connect");
     answer[2] & 2 != 0
 }
 
-/// Hosts with a secret prove who they are, after a restart and after a restored configuration too; nothing shows it.
+/// Hosts with a secret must authenticate, also after a restart and after a restore of the configuration. No output
+/// shows the secret.
 #[test]
 fn a_host_with_a_secret_is_asked_for_proof_from_then_on() {
     let (mut control, _) = Testbed::raid6(4);
@@ -136,7 +138,7 @@ fn a_host_with_a_secret_is_asked_for_proof_from_then_on() {
     let export = only_export(&control);
     assert!(asks_for_proof(&export.listen, &export.nqn), "after a restart");
 
-    // A configuration whose secrets are covered admits no host that had to prove its identity.
+    // A configuration whose secrets are hidden admits no host that had to authenticate.
     control.with(|m| m.records.config.hosts.clear()).expect("forgotten");
     let restore = RestoreConfigRequest { json: document, dry_run: false };
     let restored = control.restore_config(&restore).expect("it is understood");
@@ -147,7 +149,7 @@ fn a_host_with_a_secret_is_asked_for_proof_from_then_on() {
     assert_eq!(add(&control, host(SECRET, "")).expect("a secret").result, "changed");
 }
 
-/// What a target reports of its referrals is among its own tests.
+/// The tests of the target cover the referrals that it reports.
 #[test]
 fn hosts_are_referred_to_other_services_after_a_restart_too() {
     let (mut control, _) = Testbed::raid6(4);
@@ -158,7 +160,7 @@ fn hosts_are_referred_to_other_services_after_a_restart_too() {
     check_refused(add(&control, "192.0.2.7:8009"), Usage, "nvme-tcp://");
     check_refused(add(&control, "nvme-tcp://store"), Usage, "IP addresses");
     check_refused(add(&control, "nvme-tcp://0.0.0.0"), Usage, "no address");
-    // Before there is a target, and while there is one.
+    // A referral is added before a target exists, and while a target exists.
     assert_eq!(add(&control, "nvme-tcp://192.0.2.7").expect("a service"), "created");
     let export = control.run(|m| m.create_export(&request())).expect("it is offered").export;
     let place = format!("nvme-tcp://{}", export.expect("it says which").listen);
@@ -203,7 +205,8 @@ fn hosts_are_referred_to_other_services_after_a_restart_too() {
     assert_eq!(seen(&control), [both[1], both[0]]);
 }
 
-/// A key for TLS is shown only in the answer to the command that makes it; a host has it beside a secret or alone.
+/// A key for TLS is shown only in the answer to the command that creates it. A host may have it with a secret or
+/// without one.
 #[test]
 fn a_key_for_tls_is_made_and_shown_once() {
     let control = Testbed::new();
@@ -236,7 +239,7 @@ fn a_key_for_tls_is_made_and_shown_once() {
         control.with(|m| m.records.config.clone())
     );
     assert!(shown.contains("use TLS and authenticate") && !shown.contains(&key[16..40]), "{shown}");
-    // With everything covered it cannot connect, and needs what it needed before.
+    // If its secret and key are hidden, the host cannot connect, and still needs both.
     restore_hosts(&control, document);
     assert_eq!(is(&listed()), ("locked".to_owned(), true, true));
     assert_eq!(add(with(key, false)).expect("its key").result, "changed");
@@ -245,14 +248,15 @@ fn a_key_for_tls_is_made_and_shown_once() {
     assert_eq!(is(&listed()), ("ready".to_owned(), true, true));
 }
 
-/// Puts a document in force where its hosts are not known.
+/// Restores a document on a control plane without its hosts.
 fn restore_hosts(control: &Control, document: String) {
     control.with(|m| m.records.config.hosts.clear()).expect("forgotten");
     let restore = RestoreConfigRequest { json: document, dry_run: false };
     control.restore_config(&restore).expect("it is understood");
 }
 
-/// A host was once believed by less when one of its keys was changed, and nothing said so.
+/// History: after a change of one of its keys, a host was admitted with a weaker authentication, and this was not
+/// reported.
 #[test]
 fn a_host_keeps_what_it_is_not_given_again() {
     let control = Testbed::new();
@@ -277,7 +281,7 @@ fn a_host_keeps_what_it_is_not_given_again() {
     add(without(true, false, host("", ""))).expect("its key is enough");
     let gone = "its secret is taken away, its secret of the target is taken away";
     is(("ready", false, true), gone);
-    // A backup of one that needs nothing but TLS: a host without it is not shown even what there is.
+    // A backup of a host that needs only TLS: without TLS, the host does not even see the subsystem.
     let document = control.document();
     restore_hosts(&control, document);
     let keys =
@@ -287,7 +291,7 @@ fn a_host_keeps_what_it_is_not_given_again() {
     is(("ready", true, false), "its secret is new, its key for TLS is taken away");
 }
 
-/// A secret is shown only in the answer to the command that makes it, and leaves the others in place.
+/// A secret is shown only in the answer to the command that creates it. The other secrets remain unchanged.
 #[test]
 fn a_host_is_given_other_secrets_one_by_one() {
     let control = Testbed::new();
@@ -317,7 +321,7 @@ fn a_host_is_given_other_secrets_one_by_one() {
     let shown = format!("{events:?}{:?}", control.with(|m| m.list_hosts()));
     assert!(!shown.contains("DHHC"), "{shown}");
 
-    // A host that is given one of two secrets stays locked.
+    // A host that receives only one of two secrets remains locked.
     let document = control.document();
     restore_hosts(&control, document);
     let listed = || control.with(|m| m.list_hosts()).expect("hosts").hosts.remove(0);
@@ -333,8 +337,8 @@ fn a_host_is_given_other_secrets_one_by_one() {
     assert!(keys.proof.is_some_and(|proof| Ok(proof.host) == SECRET.parse()));
 }
 
-/// A secure export is refused while a host of it could not connect, and keeps keys from being taken away; it is secure
-/// after a restart and from a backup too.
+/// A secure export is refused while one of its hosts could not connect, and it prevents the removal of keys. It is also
+/// secure after a restart and after a restore from a backup.
 #[test]
 fn a_secure_export_has_hosts_with_keys_only() {
     let (mut control, _) = Testbed::raid6(4);
@@ -367,7 +371,7 @@ fn a_secure_export_has_hosts_with_keys_only() {
     assert!(only_export(&control).secure, "from a backup, though its host has no key yet");
 }
 
-/// What hosts call themselves is quoted, and no flood of theirs is one of events.
+/// The names of hosts are quoted, and many connection attempts do not cause many events.
 #[test]
 fn hosts_that_are_rejected_are_reported_once() {
     let (control, _) = Testbed::raid6(4);
@@ -397,8 +401,8 @@ fn hosts_that_are_rejected_are_reported_once() {
     assert_eq!(more.what, format!("{expected}, and 2 more connections for the same reason"));
 }
 
-/// F32, F36: hosts find the same subsystem after a restart, after the array was destroyed and brought back, and from
-/// what its members or a backup remember.
+/// F32, F36: hosts find the same subsystem after a restart, after the array was destroyed and undeleted, and after a
+/// restore from its members or from a backup.
 #[test]
 fn f32_names_and_hosts_outlast_everything_that_the_array_does() {
     let (mut control, _) = Testbed::raid6(4);
@@ -472,8 +476,8 @@ fn arrays_of_one_subsystem_are_its_namespaces() {
     assert_eq!(after, before, "after a restart");
 }
 
-/// F32: a host that comes back while an array is not there yet was answered that there is no such subsystem and that a
-/// retry is of no use. It gave its device up.
+/// F32. History: a host that reconnected before an array was started received the answer that the subsystem does not
+/// exist and that a retry has no use. It removed its device.
 #[test]
 fn f32_a_host_that_comes_back_before_the_array_is_let_in() {
     let mut control = Testbed::new();
@@ -495,7 +499,7 @@ fn f32_a_host_that_comes_back_before_the_array_is_let_in() {
     assert!(std::net::TcpStream::connect(&before.listen).is_err(), "nobody listens any more");
 }
 
-/// Offers an export as if its array had been started just now.
+/// Offers an export as if its array had just been started.
 fn offer_again(control: &Control, record: &ExportRecord) {
     let again = |m: &mut Manager| {
         m.exports.withdraw(record, Removal::Force)?;
@@ -505,7 +509,7 @@ fn offer_again(control: &Control, record: &ExportRecord) {
     control.run(again).expect("it goes on");
 }
 
-/// A change that cannot be recorded is refused; the operator learns why: in the list, by one event, by his own command.
+/// A change that cannot be recorded is refused. The list, one event, and the command of the operator report the reason.
 #[test]
 fn why_reservations_are_not_recorded_is_reported() {
     let (control, _) = Testbed::raid6(4);
@@ -543,7 +547,8 @@ fn why_reservations_are_not_recorded_is_reported() {
     assert_eq!(events().len(), 1);
 }
 
-/// What an export leaves behind is in force again with the next one of its array: that was not reported.
+/// History: reservations that a removed export leaves are in force again with the next export of its array. This was
+/// not reported.
 #[test]
 fn reservations_that_do_not_go_with_their_export_are_reported() {
     let (control, _) = Testbed::raid6(4);
@@ -559,7 +564,7 @@ fn reservations_that_do_not_go_with_their_export_are_reported() {
     assert!(left.cause.contains(&array) && left.next_action.contains("writable"), "{left:?}");
 }
 
-/// What hosts agreed on is in force after a restart; what cannot be read keeps the export back until the operator
+/// Reservations are in force after a restart. If they cannot be read, the export is not offered until the operator
 /// decides.
 #[test]
 fn reservations_outlast_the_daemon_and_are_never_lost_silently() {
@@ -596,19 +601,19 @@ fn reservations_outlast_the_daemon_and_are_never_lost_silently() {
     assert!(export.reason.contains("strake export release tank"), "{}", export.reason);
     assert!(!asks_for_proof(&before.listen, &before.nqn), "hosts are told to wait");
     assert_eq!(release(&control).expect("it is put aside"), "changed");
-    // The host that asked may still be connected.
+    // The host that connected for the check may still be connected.
     let after = Export { connections: 0, ..only_export(&control) };
     assert_eq!(after, before);
     assert!(path.with_extension("json.damaged").exists(), "for whoever wants to know");
 
-    // Hosts wait, too, when the address was free only later: the daemon began without it.
+    // Hosts also wait if the address was in use at the start of the daemon and became free later.
     std::fs::write(&path, "torn").expect("it can be damaged");
     offer_again(&control, &record);
     assert_eq!(only_export(&control).state, "offline");
     assert!(!asks_for_proof(&before.listen, &before.nqn), "hosts are told to wait");
     assert_eq!(release(&control).expect("it is put aside"), "changed");
 
-    // The next export begins without: a reservation goes with its export.
+    // The next export starts without reservations: they are removed with their export.
     file.write(Some(&reservations)).expect("it can be written");
     control.remove_export("tank");
     assert!(!path.exists(), "with its export");

@@ -1,4 +1,4 @@
-//! Exports whose address is in use when they are to be offered.
+//! Exports whose address is in use when they must be offered.
 
 use std::net::TcpListener;
 use std::time::Instant;
@@ -9,7 +9,7 @@ use super::{Testbed, check_refused, exports};
 use crate::commands::exports::{RETRY, retry_exports};
 use crate::error::ControlErrorKind::State;
 
-/// An array with an export, restarted while another program has the address of the export.
+/// An array with an export, after a restart during which another program uses the address of the export.
 fn address_in_use() -> (Testbed, TcpListener, CreateExportRequest) {
     let (mut control, _) = Testbed::raid6(4);
     let request = CreateExportRequest {

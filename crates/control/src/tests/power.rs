@@ -1,4 +1,4 @@
-//! What a command acknowledged is there after a power cut, and what it removed stays away.
+//! After a power loss, an acknowledged change is present, and a removed object does not reappear.
 
 use super::{array, drives_in, exports, folder, nbd, nvme_tcp, raid6, stop, unload};
 use crate::control::Control;
@@ -23,12 +23,12 @@ use strake_testkit::Folder;
 
 const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:host";
 
-/// A control plane whose state directory forgets at a power cut what was not made durable.
+/// A control plane whose state directory loses at a power loss the changes that were not made durable.
 struct Bench {
     folder: Folder,
     disk: Arc<Forgetful>,
     control: Control,
-    /// Power cuts so far.
+    /// The number of power losses so far.
     cuts: u32,
 }
 
@@ -40,14 +40,15 @@ impl Bench {
         Self { folder, disk, control, cuts: 0 }
     }
 
-    /// With array tank, a RAID 6 of four drives.
+    /// Creates a bench with array tank, a RAID 6 of four drives.
     fn tank() -> Self {
         let bench = Self::new();
         bench.control.create_array(&raid6(drives_in(&bench.folder, 4))).expect("it is created");
         bench
     }
 
-    /// The same, exported over NVMe/TCP: the record of the export, and where its reservations are kept.
+    /// Creates a bench with array tank and an NVMe/TCP export. Returns also the record of the export and the file of
+    /// its reservations.
     fn exported() -> (Self, ExportRecord, Arc<ReservationFile>) {
         let bench = Self::tank();
         let record = bench.export(&over_nvme("net"));
@@ -55,7 +56,8 @@ impl Bench {
         (bench, record, Arc::new(ledger))
     }
 
-    /// What is recorded after a power cut now, and whether the daemon before counts as one that did not stop.
+    /// Returns the configuration after a power loss at this moment, and whether the previous daemon counts as not
+    /// stopped.
     fn cut(&mut self, fate: Fate) -> (Config, bool) {
         self.cuts += 1;
         let to = self.folder.join(format!("cut{}", self.cuts));
@@ -64,7 +66,8 @@ impl Bench {
         (config, store.was_unclean())
     }
 
-    /// `holds` of what is recorded after a power cut now, whatever becomes of what is not durable.
+    /// Checks `holds` for the configuration after a power loss at this moment, for several outcomes of the changes that
+    /// are not durable.
     fn check(&mut self, what: &str, holds: impl Fn(&Config) -> bool) {
         for fate in Fate::some() {
             let (config, was_unclean) = self.cut(fate);
@@ -73,11 +76,11 @@ impl Bench {
         }
     }
 
-    /// The power fails, all that is not durable is lost, and the daemon starts again.
+    /// Simulates a power loss in which all changes that are not durable are lost, and starts the daemon again.
     fn restart(&mut self) {
         let (state, left) = (self.folder.join("state"), self.folder.join("left"));
         self.disk.leave(&state, &left, Fate::Lost);
-        // Its drives stop in order: what a power cut does to those is shown elsewhere.
+        // The array stops cleanly: other tests cover the effect of a power loss on drives.
         stop(&self.control);
         fs::remove_dir_all(&state).expect("it can be removed");
         fs::rename(&left, &state).expect("it is there");
@@ -111,7 +114,7 @@ impl Drop for Bench {
     }
 }
 
-/// What one host has registered with `key`.
+/// Returns the reservations of one host that registered `key`.
 fn registered(key: u64) -> Reservations {
     let registrants = vec![Registrant { host: [1; 16], name: HOST.into(), key }];
     Reservations { persists: true, registrants, ..Reservations::default() }
@@ -219,7 +222,7 @@ fn hosts_hooks_spares_and_referrals_are_there_or_gone_after_a_power_cut() {
     bench.check("no referral", |config| config.referrals.is_empty());
 }
 
-/// The reservations of an export are in a file of their own, and go with their export.
+/// The reservations of an export are in a separate file, and are removed with their export.
 #[test]
 fn reservations_are_there_or_gone_after_a_power_cut() {
     let (mut bench, record, ledger) = Bench::exported();
@@ -241,8 +244,8 @@ fn reservations_are_there_or_gone_after_a_power_cut() {
     check(&mut bench, None);
 }
 
-/// An export that is made again, as after an unload and an import, keeps the persistent reservations of its array
-/// (decision 24): a host that was fenced must not write because an operator started the array elsewhere.
+/// An export that is created again, as after an unload and an import, keeps the persistent reservations of its array
+/// (decision 24): a host that was fenced must not write because an operator imported the array on another host.
 #[test]
 fn an_export_that_is_made_again_keeps_the_reservations_of_its_array() {
     let (bench, _, ledger) = Bench::exported();
@@ -254,8 +257,9 @@ fn an_export_that_is_made_again_keeps_the_reservations_of_its_array() {
     assert!(exports(&bench.control)[0].reservation.is_some(), "in force again");
 }
 
-/// The file of the reservations was removed behind the record of the export. A crash in between left it, and the next
-/// export of the array had the reservations of the removed one: hosts were kept out that were never fenced there.
+/// History: the file of the reservations was removed after the record of the export. A crash in between left the file,
+/// and the next export of the array had the reservations of the removed export: it refused hosts that were never fenced
+/// there.
 #[test]
 fn a_removal_cut_short_at_any_step_takes_the_reservations_along_exhaustive() {
     let (bench, record, ledger) = Bench::exported();
@@ -264,7 +268,7 @@ fn a_removal_cut_short_at_any_step_takes_the_reservations_along_exhaustive() {
     let first = bench.disk.steps();
     bench.remove_export("net");
     let steps = first..=bench.disk.steps();
-    // Its drives are needed by those that start from what is left.
+    // The control planes that start from the remaining state need the drives.
     stop(&bench.control);
     let state = bench.folder.join("state");
     let mut seen = Vec::new();
@@ -291,7 +295,8 @@ fn write_left(folder: &Path, left: &Left) {
     }
 }
 
-/// Starts on `folder`, exports the array again unless it is exported. Whether it was, and the reservations in force.
+/// Starts on `folder`, and exports the array again if it is not exported. Returns whether it was exported, and the
+/// reservations in force.
 fn start_and_export(folder: &Path, record: &ExportRecord) -> (bool, Option<Reservations>) {
     let control = Control::start(folder, Options::default()).expect("the control plane starts");
     let was_kept = !exports(&control).is_empty();
@@ -309,7 +314,7 @@ fn start_and_export(folder: &Path, record: &ExportRecord) -> (bool, Option<Reser
     (was_kept, found.filter(|found| !found.registrants.is_empty()))
 }
 
-/// A stop that was called orderly is one after a power cut, too; and events that were flushed stay.
+/// A clean stop is still recorded after a power loss, and flushed events are not lost.
 #[test]
 fn an_orderly_end_and_its_events_outlast_a_power_cut() {
     let mut bench = Bench::new();
@@ -329,7 +334,7 @@ fn an_orderly_end_and_its_events_outlast_a_power_cut() {
     }
 }
 
-/// Not only because an event is recorded behind it.
+/// The mark is durable without the event that is recorded after it.
 #[test]
 fn the_mark_of_an_orderly_stop_is_durable_by_itself() {
     let folder = folder();
@@ -345,7 +350,7 @@ fn the_mark_of_an_orderly_stop_is_durable_by_itself() {
     assert!(!Fate::some().any(is_marked), "it stopped in order");
 }
 
-/// The position of a scrub goes with its array: one that came back would be read for no array, and take room.
+/// The position of a scrub is removed with its array. A file that reappears would belong to no array and use space.
 #[test]
 fn what_is_forgotten_of_a_scrub_stays_forgotten() {
     let bench = Bench::tank();
@@ -365,7 +370,8 @@ fn what_is_forgotten_of_a_scrub_stays_forgotten() {
     assert!(!Fate::some().any(|fate| is_left(&bench, fate)), "it went with the array");
 }
 
-/// At whatever step of a command the power fails, the old or the new configuration is read, never a mix or nothing.
+/// After a power loss at any step of a command, the old or the new configuration is read, and never a mixed or an empty
+/// configuration.
 #[test]
 fn a_power_cut_in_the_middle_of_a_command_leaves_the_old_or_the_new_exhaustive() {
     let bench = Bench::new();
@@ -392,7 +398,7 @@ fn a_power_cut_in_the_middle_of_a_command_leaves_the_old_or_the_new_exhaustive()
     }
 }
 
-/// Keys of hosts, secrets of hooks and exports over NBD are for their owner alone, whatever the mask.
+/// Only the owner can access the keys of hosts, the secrets of hooks, and NBD exports, with any umask.
 #[test]
 fn state_files_and_sockets_are_for_their_owner_alone() {
     let (bench, _, ledger) = Bench::exported();

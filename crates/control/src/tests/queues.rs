@@ -1,4 +1,4 @@
-//! What queues over NVMe/TCP have done, as both sides tell it.
+//! The counters of NVMe/TCP queues, as both sides report them.
 
 use super::life::write;
 use super::remote::{HOST, Machine, connect};

@@ -1,4 +1,4 @@
-//! Records on members that this version does not understand in part.
+//! Records on members of which this version does not support a part.
 
 use super::nvme::{OTHER, SECRET, asks_for_proof, host, only_export, request};
 use super::{Testbed, check_refused};
@@ -35,7 +35,7 @@ fn on_members(control: &Testbed) -> Value {
     serde_json::from_slice(&content).expect("it is JSON")
 }
 
-/// Imports the array, with what its members hold, and does rounds of upkeep and restarts.
+/// Writes `record` to the members, imports the array, and runs rounds of upkeep and restarts.
 fn check_kept(record: &Value, cause: &str) {
     let (mut control, drives) = Testbed::raid6(4);
     put(&control, record);
@@ -66,27 +66,27 @@ fn check_kept(record: &Value, cause: &str) {
     assert!(control.reported("record_invalid").iter().any(overwritten));
 }
 
-/// An import reported invalid exports as ignored, and erased them from all members within a second.
+/// History: an import reported invalid exports as ignored, and removed them from all members within a second.
 #[test]
 fn f36_a_record_with_invalid_parts_stays_until_something_is_set() {
     let exports = json!([{ "name": "b", "listen": "unix:relative", "read_only": false }]);
     check_kept(&json!({ "version": 1, "exports": exports }), "exports[0]");
 }
 
-/// An import overwrote a record of a later version with defaults, without a warning.
+/// History: an import overwrote a record of a later version with defaults, without a warning.
 #[test]
 fn f36_a_record_of_a_later_version_stays_until_something_is_set() {
     check_kept(&json!({ "version": 2, "new": ["x"] }), "version 2 is not supported");
 }
 
-/// Fields of later versions were dropped; one among the settings also dropped everything else.
+/// History: fields of later versions were removed. A field among the settings also removed the rest of the record.
 #[test]
 fn f36_a_record_with_unknown_fields_stays_until_something_is_set() {
     let settings = json!({ "rebuild_priority": 70, "later": 1 });
     check_kept(&json!({ "version": 1, "settings": settings }), "settings.later: unknown field");
 }
 
-/// The plan of a restore began from settings that the import then ignored.
+/// History: the plan of a restore used settings that the import then ignored.
 #[test]
 fn a_dry_restore_ignores_what_an_import_ignores() {
     let (mut control, _) = Testbed::raid6(4);
@@ -101,7 +101,8 @@ fn a_dry_restore_ignores_what_an_import_ignores() {
     assert_eq!(plan, ["start array tank"]);
 }
 
-/// With the state directory lost, an import offered exports to hosts that no longer had to authenticate.
+/// History: after the loss of the state directory, an import offered exports to hosts that no longer had to
+/// authenticate.
 #[test]
 fn f36_a_host_that_had_to_authenticate_is_locked_after_an_import() {
     let (mut control, drives) = Testbed::raid6(4);
@@ -117,7 +118,7 @@ fn f36_a_host_that_had_to_authenticate_is_locked_after_an_import() {
     assert_eq!((listed.state.as_str(), listed.proof, listed.bidirectional), ("locked", true, true));
     let export = only_export(&control);
     assert!(asks_for_proof(&export.listen, &export.nqn), "its name is not enough");
-    // What members record of it outlasts the import.
+    // The record of the host on the members survives the import.
     control.ticks(3);
     control.restart();
     let export = only_export(&control);
@@ -127,7 +128,7 @@ fn f36_a_host_that_had_to_authenticate_is_locked_after_an_import() {
     assert_eq!(listed.state, "ready");
 }
 
-/// The lock of an import was removed, and the export that it kept then admitted the host by its name.
+/// History: the lock of an import was removed, and the export that the import kept then admitted the host by its name.
 #[test]
 fn a_host_of_an_export_that_is_not_offered_yet_is_not_removed() {
     let (mut control, drives) = Testbed::raid6(4);
@@ -151,7 +152,7 @@ fn a_host_of_an_export_that_is_not_offered_yet_is_not_removed() {
     remove().expect("no export names it");
 }
 
-/// A record of an earlier version names no hosts: an import admitted all of them by their names.
+/// History: a record of an earlier version lists no hosts, and an import admitted all hosts by their names.
 #[test]
 fn hosts_of_a_record_that_does_not_list_them_are_locked_when_it_is_offered() {
     for hosts in [None, Some(json!(1)), Some(json!([{ "needs": {} }]))] {

@@ -1,4 +1,4 @@
-//! Drives of other machines: the target is a control plane of its own in this process.
+//! Remote drives. The target is a separate control plane in this process.
 
 use super::life::{try_write, write};
 use super::{Testbed, check_refused, fail, nvme_tcp, raid6, spare, tick_until, unload};
@@ -19,17 +19,17 @@ use strake_api::v1::{
 use strake_dev_fabrics::ReservationMode;
 use strake_units::Nanos;
 
-/// A machine that does not answer for this long is broken.
+/// The time limit of a test for the answer of another host.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(super) const HOST: &str =
     "nqn.2014-08.org.nvmexpress:uuid:6f1bd6b4-4bd2-4d55-a3a5-8c3a4f0a7e11";
 
-/// A second host that machines know.
+/// A second host that the targets accept.
 pub(super) const OTHER_HOST: &str =
     "nqn.2014-08.org.nvmexpress:uuid:0c8d6a2e-6c0f-4f0f-9d64-2b9c3f3f5a10";
 
-/// Another machine, which serves `count` namespaces.
+/// Another host, which exports `count` namespaces.
 pub(super) struct Machine {
     pub(super) control: Testbed,
     pub(super) addresses: Vec<String>,
@@ -63,13 +63,13 @@ impl Machine {
         Self { control, addresses }
     }
 
-    /// The files that it has.
+    /// Returns the paths of its files.
     pub(super) fn drives(&self) -> Vec<String> {
         let path = |number| self.control.path(&format!("drive{number}")).display().to_string();
         (0..self.addresses.len()).map(path).collect()
     }
 
-    /// A machine of `count` drives, and a control plane that is connected to all of them.
+    /// Creates a host with `count` drives, and a control plane that is connected to all of them.
     pub(super) fn connected(count: usize) -> (Self, Testbed) {
         let (machine, control) = (Self::new(count), Testbed::new());
         for address in &machine.addresses {
@@ -100,10 +100,10 @@ pub(super) fn shown(control: &Control, address: &str) -> Drive {
     control.drive(address).expect("it is known")
 }
 
-/// Whether array tank runs with every member in sync.
+/// Returns true if array tank runs and every member is in sync.
 pub(super) fn is_whole(control: &Control) -> bool {
     let array = control.run(|m| m.array("tank"));
-    // One that waits to be started shows what its labels say.
+    // An array that waits for its start shows the states from its labels.
     array.is_ok_and(|a| {
         let whole = a.members.len() == 4 && a.members.iter().all(|m| m.state == "in_sync");
         whole && a.states.iter().any(|state| state == "online")
@@ -138,7 +138,7 @@ fn a_drive_of_another_machine_is_refused_with_what_to_do() {
     assert!(control.list_drives().expect("drives").iter().all(|d| d.kind != "nvme-tcp"));
 }
 
-/// The same namespace at another place, which here is another name of the machine, is another path.
+/// The same namespace at another address, which here is another name of the host, is another path.
 #[test]
 fn a_drive_of_another_machine_has_several_paths() {
     let mut machine = Machine::new(4);
@@ -167,7 +167,7 @@ fn a_drive_of_another_machine_has_several_paths() {
     for address in &addresses[1..] {
         connect(&control, address).expect("it is connected");
     }
-    // A path is as good a name as the first one, and can be taken away while the drive is used.
+    // Each path names the drive as the first path does, and a path can be removed while the drive is in use.
     let mut members = addresses.clone();
     members[0].clone_from(&second);
     control.create_array(&raid6(members)).expect("it is created");
@@ -181,7 +181,7 @@ fn a_drive_of_another_machine_has_several_paths() {
     connect(&control, &second).expect("it leads there again");
     control.shut_down();
 
-    // Each of the paths is remembered.
+    // Each of the paths is recorded.
     machine.control.shut_down();
     control.start();
     let away = shown(&control, &second);
@@ -197,7 +197,7 @@ fn a_drive_of_another_machine_has_several_paths() {
     check_refused(disconnect(&control, &second), NotFound, "is not connected");
 }
 
-/// What is offered is what a command can be given, and says whether that was done.
+/// The listed addresses are valid arguments of a command, and the list shows which of them are connected.
 #[test]
 fn another_machine_tells_what_it_offers() {
     let machine = Machine::new(2);
@@ -224,12 +224,12 @@ fn another_machine_tells_what_it_offers() {
         assert_eq!((&offer.drives, &offer.connected), (&known, &known), "{offer:?}");
     }
     assert_eq!(answer.offers.len(), 2);
-    // One that is recorded and not connected is not said to be.
+    // A drive that is recorded and not connected is not listed as connected.
     control.with(|m| m.drives.close_unless(|_| false)).expect("it answers");
     let answer = ask(&place, HOST).expect("it is allowed");
     let known = answer.offers.iter().find(|offer| !offer.drives.is_empty()).expect("it is known");
     assert_eq!((&known.drives, &known.connected), (&vec![by_name], &vec![]));
-    // Nothing is remembered but what was connected.
+    // Only the drive that was connected is recorded.
     assert_eq!(control.with(|m| m.records.remotes.len()).expect("it answers"), 1);
 }
 
@@ -256,7 +256,7 @@ fn drives_of_another_machine_are_connected_again_after_a_restart() {
     assert!(control.with(|m| m.list_spares()).expect("spares").spares[0].state == "ready");
     control.shut_down();
 
-    // The start does not wait for a machine that is away; an array that needs it does.
+    // The start of the daemon does not wait for an absent host; an array that needs this host waits.
     machine.control.shut_down();
     control.start();
     control.tick().expect("it answers");
@@ -272,7 +272,7 @@ fn drives_of_another_machine_are_connected_again_after_a_restart() {
     });
 }
 
-/// No event reported a machine that was back before the next look.
+/// History: no event reported the restart of a host that returned before the next check.
 #[test]
 fn a_machine_that_restarts_quickly_is_reported() {
     let (mut machine, control) = Machine::connected(1);
@@ -292,8 +292,8 @@ fn a_machine_that_restarts_quickly_is_reported() {
     assert_eq!(reported, [("drive_lost", false), ("drive_back", true)]);
 }
 
-/// The other machine takes a drive away for longer than I/O is held, and gives it back. Hosts find the array's export
-/// throughout.
+/// The other host removes drives for longer than I/O is held, and returns them. Hosts find the export of the array all
+/// the time.
 #[test]
 fn an_array_that_is_lost_starts_again_when_its_drives_are_back() {
     let machine = Machine::new(2);
@@ -332,7 +332,7 @@ fn an_array_that_is_lost_starts_again_when_its_drives_are_back() {
     assert_eq!((reported("array_lost"), reported("array_started")), (1, 1));
 }
 
-/// A spare of another machine serves as any: whether it is there is not asked of the file system.
+/// A remote spare works like a local spare. Its presence is not determined with the file system.
 #[test]
 fn a_spare_of_another_machine_takes_the_place_of_a_member() {
     let (machine, control) = Machine::connected(5);
@@ -367,7 +367,7 @@ fn a_backup_brings_drives_of_other_machines_back() {
     disconnect(&control, &machine.addresses[0]).expect("nothing uses it any more");
 }
 
-/// What is being made of a drive does not lose it on the way.
+/// A drive that a command uses is not disconnected.
 #[test]
 fn a_drive_that_another_command_works_on_stays_connected() {
     let (machine, control) = Machine::connected(1);
@@ -379,7 +379,7 @@ fn a_drive_that_another_command_works_on_stays_connected() {
     disconnect(&control, address).expect("nothing uses it");
 }
 
-/// The thread that connects what is recorded may have been faster than the command that has another secret.
+/// The thread that connects recorded drives may connect a drive before a command that has another secret.
 #[test]
 fn a_secret_is_kept_although_the_drive_was_connected_meanwhile() {
     let (_machine, control) = Machine::connected(1);
@@ -394,7 +394,7 @@ fn a_secret_is_kept_although_the_drive_was_connected_meanwhile() {
     assert!(control.with(|m| m.records.remotes == [record.clone()]).expect("it answers"));
 }
 
-/// A path was recorded, and the drive connected meanwhile as it was recorded before.
+/// A path was recorded while the drive was being connected with its earlier record.
 #[test]
 fn a_path_that_is_recorded_and_not_used_is_connected_when_it_is_asked_for() {
     let (machine, control) = Machine::connected(1);
@@ -410,7 +410,7 @@ fn a_path_that_is_recorded_and_not_used_is_connected_when_it_is_asked_for() {
     check_refused(refused, Usage, "twice");
 }
 
-/// A document may come from any source.
+/// A document may come from an untrusted source.
 #[test]
 fn records_of_a_backup_are_looked_at() {
     let (machine, control) = Machine::connected(1);
@@ -443,7 +443,7 @@ fn records_of_a_backup_are_looked_at() {
 const SECRET: &str = "DHHC-1:00:BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwfLJNij:";
 const OTHER: &str = "DHHC-1:00:CQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQlGwA0N:";
 
-/// A drive is used over TLS, also after a restart; the key is in nothing that is shown.
+/// A drive is used over TLS, also after a restart. No output shows the key.
 #[test]
 fn a_drive_that_needs_tls_is_connected_with_its_key() {
     let machine = Machine::new(1);
@@ -467,7 +467,7 @@ fn a_drive_that_needs_tls_is_connected_with_its_key() {
         control.with(|m| m.records.config.clone()).expect("it answers"),
     );
     assert!(shown.contains(address) && !shown.contains("NVMeTLSkey"), "{shown}");
-    // Nor does another path to it take a key that would not be used.
+    // A further path with a key that would not be used is refused.
     let path = address.replace("127.0.0.1", "localhost");
     let over = |key: &str| ConnectDriveRequest { address: path.clone(), ..with(key) };
     check_refused(control.connect_drive(&over("key")), Usage, "NVMeTLSkey-1");
@@ -481,7 +481,7 @@ fn a_drive_that_needs_tls_is_connected_with_its_key() {
     tick_until(&control, "it is connected", || shown_state(&control, address) == "free");
 }
 
-/// A drive was once connected over a path without TLS although a key had been given for that path.
+/// History: a drive was connected over a path without TLS, although a key had been given for that path.
 #[test]
 fn a_path_has_the_keys_of_its_drive() {
     let (machine, control) = Machine::connected(1);
@@ -501,8 +501,7 @@ fn a_path_has_the_keys_of_its_drive() {
     assert_eq!(control.connect_drive(&over()).expect("another path").result, "changed");
 }
 
-/// A drive that came back from a backup was once connected without the TLS that it had been given a key for, to
-/// whatever host was at its address.
+/// History: a drive with a TLS key was connected without TLS after a restore from a backup, to any host at its address.
 #[test]
 fn a_drive_of_a_backup_waits_for_its_keys() {
     let (machine, mut control) = Machine::connected(1);
@@ -523,7 +522,7 @@ fn a_drive_of_a_backup_waits_for_its_keys() {
     assert!(restored.warnings.iter().any(|warning| warning.contains(&needed)), "{restored:?}");
     check_refused(connect(&control, address), State, "give them again");
     tick_until(&control, "it says why", || shown(&control, address).note.contains(&needed));
-    // Its target asks for neither by now, which the one who gives them may know.
+    // The target may no longer require a secret or a key, and the operator may know this.
     let secret = ConnectDriveRequest { secret: SECRET.into(), ..request(address) };
     let refused = control.connect_drive(&secret);
     check_refused(refused, State, "drive connect");
@@ -535,7 +534,7 @@ fn a_drive_of_a_backup_waits_for_its_keys() {
     assert!(again.contains("\"tls_key\": true"), "{again}");
 }
 
-/// Both sides prove who they are, also after a restart; the secrets are in nothing that is shown.
+/// Both sides authenticate, also after a restart. No output shows the secrets.
 #[test]
 fn a_drive_that_asks_for_proof_is_connected_with_its_secret() {
     let machine = Machine::new(1);
@@ -571,7 +570,7 @@ fn a_drive_that_asks_for_proof_is_connected_with_its_secret() {
         "unchanged",
         "a secret that does not work is not kept"
     );
-    // The target was believed without a proof from then on, and that was not reported.
+    // History: from then on, the target was accepted without authentication, and this was not reported.
     let without = control.connect_drive(&with(SECRET, ""));
     check_refused(without, Usage, "--controller-secret-file");
     disconnect(&control, address).expect("nothing uses it");

@@ -1,4 +1,4 @@
-//! What is reported: events, and refusals.
+//! Tests of events and refusals.
 
 use super::{Testbed, check_refused, fail, raid6, replace, spare, tick_until};
 use crate::control::Control;
@@ -61,7 +61,7 @@ fn every_change_of_an_array_is_reported_with_cause_and_next_action() {
     check_refused(control.events().list(&wrong), Usage, "nonsense");
 }
 
-/// The first news that no redundancy is left wakes people; that it stays so does not do it again.
+/// The first event that no redundancy is left is critical. Later events about the same condition are not.
 #[test]
 fn the_first_news_of_an_array_without_redundancy_is_critical() {
     let (control, _) = Testbed::raid6(5);
@@ -104,7 +104,7 @@ fn commands_are_recorded_with_who_gave_them_also_when_refused() {
     assert!(refused.cause.contains("--accept redundancy"), "{refused:?}");
 }
 
-/// The remedy named only an option, which the operator had to add to what he had typed.
+/// History: the remedy named only an option, which the operator had to add to the command.
 #[test]
 fn what_a_refused_command_needs_is_that_command_with_the_option() {
     let control = Testbed::new();
@@ -147,19 +147,20 @@ fn failing_a_member_needs_the_loss_to_be_accepted_and_never_loses_data() {
     assert_eq!(control.tank().redundancy_left, 2);
     control.fail_member(&request(0, &["redundancy"])).expect("it is accepted");
     control.fail_member(&request(1, &["redundancy"])).expect("it is accepted");
-    // Out already: nothing is lost by saying so again.
+    // The member is already out, so a second command changes nothing.
     assert_eq!(control.fail_member(&request(1, &[])).expect("it is out").result, "unchanged");
     refused(request(2, &["redundancy"]), Refused, "would lose data");
 }
 
-/// F37: the state directory is full or read-only. Arrays go on serving, commands that change something are refused
-/// before they act, what happens is still reported, and written once there is room.
+/// F37: the state directory is full or read-only. Arrays continue to serve, and commands that change the configuration
+/// are refused before they act. Events are still reported, and written when the directory has space again.
 #[test]
 fn f37_a_state_directory_that_refuses_events_is_reported_and_stops_nothing() {
     let (mut control, _) = Testbed::raid6(4);
     assert!(control.events().flush());
     let state = control.path("state");
-    // In the way of both files; works for root too, which ignores permissions.
+    // These directories prevent the creation of both files. They have this effect for root too, which ignores
+    // permissions.
     let _ = fs::remove_file(state.join("events.jsonl"));
     fs::create_dir(state.join("events.jsonl")).expect("it can be made");
     fs::create_dir(state.join("state.json.next")).expect("it can be made");
@@ -182,7 +183,8 @@ fn f37_a_state_directory_that_refuses_events_is_reported_and_stops_nothing() {
     assert!(has(&control, EventKind::MemberFailed), "what happened meanwhile was written later");
 }
 
-/// F38: the clock jumps by ten years, forth and back. Times in events follow it; numbers, arrays and upkeep do not.
+/// F38: the clock jumps forward and back by ten years. The times of events follow the clock; the numbers of events,
+/// arrays and upkeep are not affected.
 #[test]
 fn f38_a_clock_that_jumps_disturbs_nothing() {
     let ten_years: u64 = 10 * 365 * 86_400 * 1_000_000;

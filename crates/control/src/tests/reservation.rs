@@ -1,4 +1,4 @@
-//! Two hosts that want the drives of one machine.
+//! Two hosts that connect the drives of one target.
 
 use super::life::{try_write, write};
 use super::remote::{Machine, OTHER_HOST, connect, disconnect, is_whole, request, shown};
@@ -25,7 +25,7 @@ fn f19_a_drive_is_used_by_one_host_until_another_takes_it_over() {
     for address in &addresses {
         connect(&first, address).expect("nobody has it");
     }
-    // Copies: one member after another is taken away, and what is written meanwhile may stop anywhere.
+    // The array has copies: its members are taken over one after another, and a concurrent write may stop at any block.
     let create = CreateArrayRequest { level: "1".into(), ..raid6(addresses.clone()) };
     first.create_array(&create).expect("it is created");
     write(&first, "tank", 3);
@@ -52,7 +52,7 @@ fn f19_a_drive_is_used_by_one_host_until_another_takes_it_over() {
         let refused = first.connect_drive(&again);
         check_refused(refused, State, "taken over by another host");
     }
-    // A daemon that starts finds them taken. The one before cannot say goodbye to its array.
+    // A daemon that starts finds the drives taken over. The previous daemon cannot stop its array cleanly.
     let errors = first.stop();
     assert!(!errors.is_empty(), "its drives are another's");
     first.restart();
@@ -60,7 +60,7 @@ fn f19_a_drive_is_used_by_one_host_until_another_takes_it_over() {
         shown(&first, &addresses[0]).note.contains("another host uses the drive")
     });
 
-    // What the second host gives back is the first one's again.
+    // The first host connects the drives again that the second host released.
     for address in &addresses {
         let change = disconnect(&second, address).expect("nothing uses it");
         assert!(change.warnings.is_empty(), "{:?}", change.warnings);
@@ -79,7 +79,7 @@ fn a_target_that_cannot_be_notified_is_reported() {
     assert!(warnings[0].contains("--take-over"), "{}", warnings[0]);
 }
 
-/// The thread that connects what is recorded was at it when the drive was forgotten.
+/// The drive is forgotten while the thread that connects recorded drives connects it.
 #[test]
 fn a_drive_that_is_forgotten_while_it_is_connected_is_given_up() {
     let machine = Machine::new(1);
@@ -96,14 +96,14 @@ fn a_drive_that_is_forgotten_while_it_is_connected_is_given_up() {
     check_refused(other(&second, address, false), Device, "another host");
     tick_until(&first, "it is given up", || other(&second, address, false).is_ok());
     disconnect(&second, address).expect("nothing uses it");
-    // One that is known again stays what it is.
+    // A drive that is recorded again keeps its reservation.
     late().expect("it answers");
     connect(&first, address).expect("it is its own");
     first.tick().expect("it answers");
     check_refused(other(&second, address, false), Device, "another host");
 }
 
-/// The drive is away because another host has it, and another path to it takes it over.
+/// The drive is not available because another host took it over. A connect over another path takes it over again.
 #[test]
 fn a_further_path_takes_a_drive_over() {
     let machine = Machine::new(1);

@@ -1,4 +1,4 @@
-//! What reservations of one export of an array leave to the clients of another.
+//! The effect of the reservations of one export of an array on the clients of another export.
 
 use std::fs;
 use std::path::PathBuf;
@@ -27,7 +27,7 @@ fn rights(control: &Control) -> Rights {
     control.with(|m| m.exports.rights(&array)).expect("it answers")
 }
 
-/// The file of the array's reservations.
+/// Returns the file of the reservations of the array.
 fn ledger(control: &Control) -> Arc<ReservationFile> {
     let array = tank(control);
     let file = |m: &mut _| Ok(of_array(m, &array));
@@ -38,7 +38,7 @@ fn of_array(manager: &mut crate::manager::Manager, array: &str) -> ReservationFi
     ReservationFile::of_array(manager.records.store.folder(), array)
 }
 
-/// A host reserves the array against writes, and is gone.
+/// A host reserves the array against writes, and disconnects.
 fn reserve(file: &ReservationFile) {
     let registrants = vec![Registrant { host: [1; 16], name: HOST.into(), key: 1 }];
     let held = Some(Held { kind: ReservationType::WriteExclusive, holder: Some([1; 16]) });
@@ -46,7 +46,7 @@ fn reserve(file: &ReservationFile) {
     file.write(Some(&reserved)).expect("it can be written");
 }
 
-/// The file of the reservations, damaged.
+/// Damages the file of the reservations and returns its path.
 fn damage(bed: &Testbed) -> PathBuf {
     let path = bed.path("state").join(format!("reservations/{}.json", tank(bed)));
     fs::create_dir_all(path.parent().expect("it has one")).expect("it can be made");
@@ -54,7 +54,7 @@ fn damage(bed: &Testbed) -> PathBuf {
     path
 }
 
-/// Array tank, with an export over NBD whose name is other.
+/// Creates array tank with an NBD export that is named other.
 fn over_nbd() -> (Testbed, Vec<String>) {
     let (control, drives) = Testbed::raid6(4);
     offer_nbd(&control);
@@ -76,13 +76,13 @@ fn release(control: &Control, name: &str) {
     control.run(|m| m.release_export(&release)).expect("the operator may");
 }
 
-/// What is shown of an export.
+/// Returns the state of an export and its reason, as shown.
 fn shown(control: &Control, name: &str) -> (String, String) {
     let export = exports(control).into_iter().find(|export| export.name == name);
     export.map(|export| (export.state, export.reason)).expect("it is recorded")
 }
 
-/// A host reserves the array, the daemon starts again, and the operator ends the reservation.
+/// A host reserves the array, the daemon restarts, and the operator ends the reservation.
 #[test]
 fn nbd_clients_obey_reservations_of_hosts() {
     let (mut control, _) = over_nbd();
@@ -92,7 +92,7 @@ fn nbd_clients_obey_reservations_of_hosts() {
 
     let file = ledger(&control);
     reserve(&file);
-    // NBD clients come first in the order of the records, and find what is recorded.
+    // The NBD export is first in the order of the records, and applies the recorded reservations.
     control.restart();
     assert_eq!(rights(&control), Rights::Read);
     let (state, reason) = shown(&control, "other");
@@ -102,7 +102,7 @@ fn nbd_clients_obey_reservations_of_hosts() {
     assert_eq!(rights(&control), Rights::All);
     assert_eq!(shown(&control, "other"), ("online".into(), String::new()));
 
-    // What an export withdraws from is not what its reservations say; what it is offered with is.
+    // The reservations are read when an export is offered, and not when it is withdrawn.
     reserve(&file);
     let offer_again = |m: &mut crate::manager::Manager| {
         m.exports.withdraw(&record, Removal::Force)?;
@@ -111,11 +111,11 @@ fn nbd_clients_obey_reservations_of_hosts() {
     };
     control.run(offer_again).expect("it goes on");
     assert_eq!(rights(&control), Rights::Read);
-    // An export that is removed reserves nothing.
+    // The removal of an export removes its reservations.
     control.remove_export("tank");
     assert_eq!(rights(&control), Rights::All);
 
-    // What cannot be read may reserve the array.
+    // Reservations that cannot be read may reserve the array.
     control.export(&request());
     control.shut_down();
     control.start();
@@ -126,7 +126,7 @@ fn nbd_clients_obey_reservations_of_hosts() {
     assert!(state == "online" && reason.contains("cannot be read"), "{state}: {reason}");
     assert_eq!(shown(&control, "tank").0, "offline");
 
-    // The release concerns the one export, and reports nothing of the other.
+    // The release concerns one export, and reports nothing about the other export.
     release(&control, "tank");
     assert_eq!(rights(&control), Rights::All);
     assert!(!path.exists(), "the file is put aside");
@@ -137,7 +137,8 @@ fn nbd_clients_obey_reservations_of_hosts() {
     assert!(offline.iter().all(|event| event.object != "export/other"), "{offline:?}");
 }
 
-/// The file of the reservations outlasts the array: it is in force when the array is back, whatever exports it has.
+/// The file of the reservations survives the unload of the array. The reservations are in force after the import, with
+/// any exports.
 #[test]
 fn nbd_clients_obey_reservations_of_an_array_that_was_imported() {
     let (mut control, drives) = over_nbd();
@@ -153,7 +154,7 @@ fn nbd_clients_obey_reservations_of_an_array_that_was_imported() {
     control.restart();
     assert_eq!(rights(&control), Rights::Read);
 
-    // No export over NVMe/TCP has them, so the name of the other one will do.
+    // No NVMe/TCP export has these reservations, so the name of the other export is accepted.
     release(&control, "other");
     assert_eq!(rights(&control), Rights::All);
     assert!(file.read().expect("it can be read").is_none(), "they are recorded no more");

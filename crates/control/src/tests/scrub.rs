@@ -1,4 +1,4 @@
-//! Scrubs: begun, reported, repaired, on schedule, and over a restart.
+//! Tests of scrubs: start, reports, repair, schedule, and restart.
 
 use super::life::write;
 use super::reported::has;
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use strake_api::v1::{ChangeScrubRequest, Scrub, ScrubChange, SetArrayRequest, StartScrubRequest};
 use strake_raid::Regions;
 
-/// Where the data area of a drive begins.
+/// The start of the data area of a drive.
 const DATA: u64 = 16 << 20;
 
 fn start(control: &Control, mode: &str) -> Result<ScrubChange, ControlError> {
@@ -44,7 +44,7 @@ fn spoil(drive: &str, at: u64) {
     file.sync_all().expect("it is stored");
 }
 
-/// An array with some data on it, and its drives.
+/// Creates an array with some data, and returns its drives.
 fn tank(options: Options) -> (Testbed, Vec<String>) {
     let control = Testbed::with(options);
     let drives = control.drives(5);
@@ -90,7 +90,7 @@ fn a_scrub_is_paused_resumed_and_stopped_also_as_a_job() {
     let jobs = control.with(|m| m.list_jobs().jobs).expect("it answers");
     let job = jobs.iter().find(|job| job.kind == "scrub").expect("it is a job");
     assert_eq!((job.id.as_str(), job.state.as_str()), ("tank/scrub", "paused"));
-    // After a restart it goes on, and is paused as it was.
+    // After a restart the scrub is restored, and is still paused.
     control.restart();
     tick_until(&control, "the scrub", || {
         control.run(|m| m.scrub("tank")).is_ok_and(|scrub| scrub.state == "paused")
@@ -105,11 +105,11 @@ fn a_scrub_is_paused_resumed_and_stopped_also_as_a_job() {
     assert_eq!(scrub(&control).state, "stopped");
 }
 
-/// Hours that a scrub is due after.
+/// The number of hours after which a scrub is due.
 const EVERY_H: u64 = 10;
 
-/// What a scrub found is there after a restart, and one that was killed goes on where it was; a file that is damaged,
-/// or of another scrub, is not believed.
+/// The findings of a scrub survive a restart, and an interrupted scrub continues at its recorded position. A damaged
+/// file, or the file of another scrub, is ignored.
 #[test]
 fn a_scrub_that_was_killed_goes_on_where_it_was() {
     let (mut control, drives) = tank(Options::default());
@@ -123,7 +123,7 @@ fn a_scrub_that_was_killed_goes_on_where_it_was() {
     assert_eq!((again.checked_bytes, again.left_bytes), (found.checked_bytes, 4096));
     let view = control.run(|m| m.array("tank")).expect("it runs");
     assert_eq!(view.next_action, "strake array scrub show tank");
-    // One that is under way, and of which half is done.
+    // The recorded scrub runs, and half of it is done.
     let uuid = control.with(|m| m.running[0].uuid()).expect("it answers");
     let geometry = control.with(|m| m.running[0].array.status().geometry).expect("it runs");
     hold(&control, true);
@@ -164,7 +164,7 @@ fn a_scrub_that_was_killed_goes_on_where_it_was() {
     assert_eq!(rest.left_bytes, 0, "the first region holds what was spoiled, and counts as done");
 }
 
-/// A pause whose position cannot be recorded is an error, and repeated it is recorded.
+/// A pause whose position cannot be recorded is an error, and a repeated command records it.
 #[test]
 fn a_pause_that_is_not_recorded_is_no_success() {
     let (control, _) = tank(Options::default());
@@ -172,7 +172,7 @@ fn a_pause_that_is_not_recorded_is_no_success() {
     let path = control.path("state").join(format!("scrub-{uuid}.json"));
     hold(&control, true);
     start(&control, "check").expect("none is under way");
-    // A folder with something in it is not replaced by a file.
+    // A directory that is not empty is not replaced by a file.
     std::fs::create_dir_all(path.join("inside")).expect("there is room");
     check_refused(change(&control, "pause"), State, "position could not be recorded");
     std::fs::remove_dir_all(&path).expect("it is ours");
@@ -181,10 +181,10 @@ fn a_pause_that_is_not_recorded_is_no_success() {
     assert!(page.contains("\"state\":\"paused\""), "{page}");
 }
 
-/// An hour, as clocks count.
+/// An hour in microseconds.
 const HOUR_US: u64 = 3_600_000_000;
 
-/// A clock that advances only when it is set, and what it shows.
+/// Returns a clock that advances only when it is set, and its value.
 fn set_clock() -> (Arc<AtomicU64>, WallClock) {
     let now = Arc::new(AtomicU64::new(1_000_000 * HOUR_US));
     let shown = Arc::clone(&now);
@@ -243,7 +243,7 @@ fn the_schedule_begins_scrubs_that_only_check() {
     check(1, true);
     assert_eq!(scrub(&control).left_bytes, 4096, "what is wrong is told and stays");
     check(9, false);
-    // The clock was set back by a year: the wait begins again.
+    // The clock was set back by a year, so the wait starts again.
     check(-9_000, false);
     check(10, true);
     control.set_array(&set(0)).expect("it is recorded");

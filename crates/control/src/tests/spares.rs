@@ -1,4 +1,4 @@
-//! Spares, and drives that go and come back.
+//! Spares, and drives that are removed and return.
 
 use super::reported::has;
 use super::{Testbed, array, check_refused, fail, raid6, tick_until, unload};
@@ -89,7 +89,7 @@ fn a_spare_is_never_a_drive_with_content_and_never_in_two_places() {
     control.create_array(&create).expect("it is free");
 }
 
-/// Drives of a destroyed array became spares in silence, and a degraded array used them within a second.
+/// History: drives of a destroyed array became spares without a report, and a degraded array used them within a second.
 #[test]
 fn a_new_spare_names_the_destroyed_array_it_belongs_to_and_the_member_it_replaces() {
     let (control, drives) = Testbed::raid6(6);
@@ -125,7 +125,7 @@ fn spares_outlast_a_restart_and_a_missing_one_is_reported() {
     control.tick().expect("it answers");
     assert_eq!(spares(&control)[0].state, "missing");
     assert!(has(&control, EventKind::SpareMissing));
-    // Another medium under the same path is no spare.
+    // Another drive at the same path is no spare.
     control.drive_of("spare", 64);
     control.tick().expect("it answers");
     assert!(spares(&control)[0].note.contains("another drive"), "{:?}", spares(&control));
@@ -135,8 +135,8 @@ fn spares_outlast_a_restart_and_a_missing_one_is_reported() {
     tick_until(&control, "its use", || path_of(&control, 0) == spare);
 }
 
-/// F14: a drive is pulled. Though an open file would still answer, its path is gone: the member is missing, and a spare
-/// takes its place at once.
+/// F14: a drive is pulled. Although the open file still answers, its path does not exist: the member is missing, and a
+/// spare replaces it immediately.
 #[test]
 fn f14_a_pulled_drive_is_missing_and_a_spare_takes_its_place() {
     let (control, drives) = Testbed::raid6(5);
@@ -149,8 +149,8 @@ fn f14_a_pulled_drive_is_missing_and_a_spare_takes_its_place() {
     tick_until(&control, "recovery", || has(&control, EventKind::ArrayRecovered));
 }
 
-/// mdadm's test: a member fails and a spare takes its place. The spare is the member from then on, also after a
-/// restart, and the drive that failed is not.
+/// The test of mdadm: a member fails and a spare replaces it. From then on the spare is the member, also after a
+/// restart, and the failed drive is not.
 #[test]
 fn md_10ddf_fail_spare() {
     for (level, members, slot) in [("1", 2, 1), ("10", 4, 2), ("5", 3, 0), ("6", 5, 4)] {
@@ -172,7 +172,8 @@ fn md_10ddf_fail_spare() {
     }
 }
 
-/// mdadm's test: a spare of a group of arrays goes to whichever needs it, and one that belongs to an array stays there.
+/// The test of mdadm: a spare of a group of arrays replaces a member of any array of the group, and a spare of one
+/// array is used only by this array.
 #[test]
 fn md_11spare_migration() {
     let (control, drives) = Testbed::raid6(10);
@@ -186,15 +187,15 @@ fn md_11spare_migration() {
     assert_eq!(spares(&control).len(), 1, "vault's own stays");
     control.add_spare(&add(&drives[9], "")).expect("it is everybody's");
     tick_until(&control, "the use of the pool", || path_of(&control, 1) == drives[9]);
-    // Of two arrays in need, each takes what it may.
+    // Each of two degraded arrays uses a spare that it may use.
     control.fail_member(&fail("vault", 0)).expect("it fails");
     let vault = || array(&control, "vault").expect("it is there").members[0].path.clone();
     tick_until(&control, "the use of its own", || vault() == drives[8]);
     assert_eq!(spares(&control), []);
 }
 
-/// mdadm's test: an array is created while a member of another one fails. Both commands change what is recorded, and
-/// neither may undo the other.
+/// The test of mdadm: an array is created while a member of another array fails. Both commands change the records, and
+/// neither may undo the change of the other.
 #[test]
 fn md_10ddf_fail_create_race() {
     for round in 0..4 {
@@ -219,14 +220,14 @@ fn md_10ddf_fail_create_race() {
     }
 }
 
-/// The errors that the array counts are the drive's in every listing, for as long as it has its place.
+/// Every list shows the errors that the array counted with the drive, while the drive is a member.
 #[test]
 fn errors_of_members_are_shown_with_their_drives() {
     let (control, drives) = Testbed::raid6(5);
     let errors = |at: usize| control.drive(&drives[at]).expect("it is there").errors;
     assert_eq!(errors(2).map(|e| e.device), Some(0));
     assert_eq!(errors(4), None, "it is nobody's member");
-    // The drive ends before its data does: reads and writes beyond fail.
+    // The drive is shorter than its data area, so reads and writes beyond its end fail.
     let file = fs::File::options().write(true).open(&drives[2]).expect("it opens");
     file.set_len(1 << 20).expect("it can be cut");
     super::life::write(&control, "tank", 2);

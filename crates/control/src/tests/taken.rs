@@ -1,4 +1,5 @@
-//! Drives that are taken from the kernel and given back, on hosts in a folder whose kernel is a function.
+//! Drives that are taken from the kernel and released, on simulated hosts in a directory. A function simulates the
+//! kernel.
 
 use std::fs;
 use std::path::PathBuf;
@@ -83,8 +84,8 @@ fn a_dry_run_prints_every_write_and_does_none() {
     assert_eq!(world.taken().len(), 2);
 }
 
-/// Checks that a drive is refused with `words`, also by a dry run, and that nothing was changed. The drive before it
-/// in the same request is not taken either.
+/// Checks that a drive is refused with `words`, also by a dry run, and that nothing was changed. The preceding drive in
+/// the same request is not taken either.
 fn check_refused(world: &World, words: &[&str]) {
     for dry_run in [true, false] {
         let drives = vec!["S2".to_owned(), ADDRESS.to_owned()];
@@ -112,7 +113,7 @@ fn d27_a_drive_in_use_is_refused_before_anything_is_written() {
     };
     let mount = "36 35 259:0 / /mnt rw - ext4 /dev/nvme0n1 rw\n";
     check(&|w| put(w, "proc/self/mountinfo", mount), &["nvme0n1", "mounted at /mnt", "unmount"]);
-    // The drive of the host's own files, by a partition.
+    // The drive holds the file system of the host in a partition.
     check(
         &|w| {
             put(w, &format!("{block}/nvme0n1p2/partition"), "2\n");
@@ -224,10 +225,10 @@ fn a_drive_that_does_not_come_up_or_is_another_one_is_given_back() {
     world.is_free(ADDRESS);
 }
 
-/// Steps of a request that may be cut, with some to spare.
+/// An upper limit of the steps of a request at which it may be interrupted.
 const STEPS: usize = 16;
 
-/// Cuts a request at every step. True for each cut that came before its end.
+/// Interrupts a request at every step. `check` returns true if the interruption came before the end of the request.
 fn each_cut(mut check: impl FnMut(usize) -> bool) {
     let cuts = (0..STEPS).filter(|&cut| check(cut)).count();
     assert!((6..STEPS).contains(&cuts), "{cuts} cuts");
@@ -256,7 +257,7 @@ fn d24_a_take_that_was_killed_at_any_step_is_completed_exhaustive() {
         world.fake.cut_after(Some(cut));
         let was_cut = world.take("S1").is_err();
         world.fake.cut_after(None);
-        // The same daemon, as after a drive that did not answer.
+        // The same daemon completes the operation, as after an unresponsive drive.
         world.take("S1").expect("it is completed");
         world.is_taken(ADDRESS, "S1");
         was_cut
@@ -302,7 +303,7 @@ fn d24_a_start_that_was_killed_at_any_step_is_completed_exhaustive() {
         world.fake.cut_after(Some(cut));
         world.start();
         let causes = world.not_taken();
-        // A drive that never answers looks the same to the start, which continues.
+        // The start cannot distinguish an interruption from an unresponsive drive, and continues.
         let was_cut = causes.iter().any(|cause| cause.contains("has not answered"));
         assert_eq!(was_cut, !causes.is_empty(), "{causes:?}");
         world.fake.cut_after(None);
@@ -366,7 +367,8 @@ fn paths_of_arrays_and_spares_follow_drives_that_changed_places() {
     }
 }
 
-/// Its record had the PCI addresses of drives that the kernel drives again, and the array was not found.
+/// History: the record of the array had the PCI addresses of drives that the kernel drives again, and the array was not
+/// found.
 #[test]
 fn an_array_on_drives_that_were_released_is_found_by_its_labels() {
     let mut world = World::new();
@@ -383,7 +385,7 @@ fn an_array_on_drives_that_were_released_is_found_by_its_labels() {
 
 #[test]
 fn what_cannot_be_taken_again_is_an_event_and_stays_recorded() {
-    // Mounted since the host restarted.
+    // The drive is mounted since the host restarted.
     let mut world = World::new();
     world.take("S1").expect("it is taken");
     world.host.reboot();
@@ -395,12 +397,12 @@ fn what_cannot_be_taken_again_is_an_event_and_stays_recorded() {
     assert!(causes.len() == 1 && causes[0].contains("mounted at /mnt"), "{causes:?}");
     assert_eq!(world.host.driver(ADDRESS).as_deref(), Some("nvme"));
     assert_eq!(world.taken().len(), 1);
-    // It is no longer mounted.
+    // The drive is no longer mounted.
     fs::remove_file(mounts.join("mountinfo")).expect("it is there");
     assert_eq!(only(&world.take("S1").expect("it is taken")).0, "changed");
     world.is_taken(ADDRESS, "S1");
 
-    // Another drive is in its place.
+    // Another drive is at the address.
     let mut world = World::new();
     world.take("S1").expect("it is taken");
     world.host.reboot();
@@ -415,7 +417,7 @@ fn what_cannot_be_taken_again_is_an_event_and_stays_recorded() {
     assert_eq!(world.taken(), []);
     assert_eq!(world.host.driver(ADDRESS).as_deref(), Some("nvme"));
 
-    // A drive that stayed bound proves to be another one: it is left as it is.
+    // A drive that remained bound is another drive: it is not changed.
     let mut world = World::new();
     world.take("S1").expect("it is taken");
     world.host.set(ADDRESS, "serial", "S7");
@@ -427,7 +429,7 @@ fn what_cannot_be_taken_again_is_an_event_and_stays_recorded() {
     );
     assert_eq!(world.host.driver(ADDRESS).as_deref(), Some("vfio-pci"));
 
-    // It does not come up after the host restarted: the kernel drives it.
+    // The drive fails to start after the restart of the host: the kernel drives it.
     let mut world = World::new();
     world.take("S1").expect("it is taken");
     world.host.reboot();
@@ -439,7 +441,7 @@ fn what_cannot_be_taken_again_is_an_event_and_stays_recorded() {
     assert_eq!(world.host.get(ADDRESS, "driver_override"), "(null)");
 }
 
-/// Some makers give several drives one serial number.
+/// Some vendors give several drives the same serial number.
 #[test]
 fn a_drive_with_the_serial_number_of_a_taken_one_is_not_taken_for_it() {
     let twins = || {
@@ -455,13 +457,13 @@ fn a_drive_with_the_serial_number_of_a_taken_one_is_not_taken_for_it() {
     world.start();
     world.is_taken(ADDRESS, "S1");
     assert_eq!(world.host.driver(OTHER).as_deref(), Some("nvme"));
-    // After a restart of the host, the address tells them apart.
+    // After a restart of the host, the address distinguishes the drives.
     let mut world = twins();
     world.host.reboot();
     world.start();
     world.is_taken(ADDRESS, "S1");
     assert_eq!(world.host.driver(OTHER).as_deref(), Some("nvme"));
-    // It is at a third address, and two others have its serial number.
+    // The drive is at a third address, and two other drives have its serial number.
     let mut world = twins();
     world.host.reboot();
     let elsewhere = TakenRecord {
@@ -477,13 +479,13 @@ fn a_drive_with_the_serial_number_of_a_taken_one_is_not_taken_for_it() {
     assert!(causes.len() == 1 && causes[0].contains("drives at several addresses"), "{causes:?}");
 }
 
-/// The record of a drive that left must not lead to the drive that came to its address.
+/// The record of a removed drive must not apply to the drive that is at its address now.
 #[test]
 fn the_record_of_a_drive_that_left_is_removed_without_touching_the_next() {
     let world = World::new();
     world.take("S1").expect("it is taken");
     world.host.swap(ADDRESS, OTHER);
-    // S2 is at the address of S1 now, and is taken as well; S1 left.
+    // S2 is at the address of S1 now, and is also taken. S1 was removed.
     world.take(ADDRESS).expect("it is taken");
     world.host.set(OTHER, "serial", "S7");
     world.host.set(&format!("{OTHER}/nvme/nvme0"), "serial", "S7");

@@ -1,4 +1,4 @@
-//! What every test of this crate needs: a folder, drives in it, and a control plane on them.
+//! The environment of every test of this crate: a directory with drives, and a control plane that uses them.
 
 use super::{array, mirror, nbd, raid6};
 use crate::control::Control;
@@ -16,23 +16,23 @@ pub(super) fn folder() -> Folder {
     Folder::new("strake-control")
 }
 
-/// Drives of 64 MiB.
+/// Creates drives of 64 MiB.
 pub(super) fn drives_in(folder: &Folder, count: usize) -> Vec<String> {
     let drive = |number| folder.sparse(&format!("drive{number}"), 64 << 20);
     (0..count).map(|number| drive(number).display().to_string()).collect()
 }
 
-/// A control plane whose state directory is in `folder`.
+/// Starts a control plane whose state directory is in `folder`.
 pub(super) fn control_in(folder: &Path, options: Options) -> Control {
     Control::start(&folder.join("state"), options).expect("the control plane starts")
 }
 
-/// Options with which an array starts at once with the members that are there.
+/// Options with which an array starts immediately with the members that are present.
 pub(super) fn impatient() -> Options {
     Options { assemble_timeout: Some(Duration::ZERO), ..Options::default() }
 }
 
-/// A control plane in a folder of its own. It stops at the end of the test, and that must not fail.
+/// A control plane in a separate directory. It stops at the end of the test, and this stop must not fail.
 pub(super) struct Testbed {
     /// `None` between [`Testbed::shut_down`] and [`Testbed::start`].
     control: Option<Control>,
@@ -98,7 +98,7 @@ impl Testbed {
         self.start();
     }
 
-    /// Loses the state directory with everything in it.
+    /// Removes the state directory with its content.
     pub(super) fn lose_state(&mut self) {
         self.shut_down();
         fs::remove_dir_all(self.path("state")).expect("it can be removed");
@@ -134,7 +134,7 @@ impl Testbed {
         self.events().list(&request).expect("the request is fine")
     }
 
-    /// As much upkeep as the daemon does in `rounds` ticks.
+    /// Runs `rounds` rounds of upkeep.
     pub(super) fn ticks(&self, rounds: usize) {
         (0..rounds).for_each(|_| self.tick().expect("it answers"));
     }
@@ -150,7 +150,7 @@ impl Deref for Testbed {
 
 impl Drop for Testbed {
     fn drop(&mut self) {
-        // Of a test that fails, the first failure counts.
+        // If the test already failed, its first failure must be reported.
         if !std::thread::panicking() {
             self.shut_down();
         }

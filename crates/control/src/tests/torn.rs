@@ -1,4 +1,4 @@
-//! Drives that were overwritten in part, cut short or made smaller, and what is said of members that are out.
+//! Drives that were partly overwritten, truncated or made smaller, and the reports about members that are out.
 
 use super::{Testbed, check_refused, fail, raid6, readd, replace, tick_until};
 use crate::error::ControlErrorKind::{Refused, State};
@@ -23,8 +23,8 @@ fn import(allow_degraded: bool, accept_loss: bool) -> ImportArraysRequest {
     ImportArraysRequest { name: "tank".into(), allow_degraded, accept_loss, ..Default::default() }
 }
 
-/// The array is created, stopped, and `spoil` is done to drive 1; then it waits and says `words` about that drive, and
-/// started without, the drive is not taken back but can be rebuilt.
+/// Creates and stops the array, and calls `spoil` for drive 1. Checks that the array then waits and reports `words`
+/// about this drive. After a start without the drive, it cannot be re-added, but its member can be rebuilt.
 fn check_waits(spoil: impl Fn(&str), words: &str) {
     let (mut control, drives) = Testbed::raid6(4);
     control.shut_down();
@@ -36,7 +36,7 @@ fn check_waits(spoil: impl Fn(&str), words: &str) {
         assert!(view.reason.contains(words), "{words}: {}", view.reason);
     }
     assert!(view.members[1].cause.contains(words), "{:?}", view.members[1]);
-    // No loss is to be accepted: the others hold everything.
+    // No loss must be accepted, because the other members hold all data.
     assert_eq!(
         view.next_action,
         "return the missing members, or: strake array import tank --degraded"
@@ -55,7 +55,8 @@ fn check_waits(spoil: impl Fn(&str), words: &str) {
     tick_until(&control, "the rebuild", || control.tank().states == ["online"]);
 }
 
-/// `dd if=/dev/zero` over the first half of a drive: the labels at its end outlived it, and it was in sync.
+/// History: after `dd if=/dev/zero` over the first half of a drive, the labels at its end remained, and the member
+/// counted as in sync.
 #[test]
 fn a_member_whose_start_was_overwritten_is_not_used() {
     check_waits(|drive| overwrite(drive, 0, BYTES / 2), "labels at its start are missing");
@@ -71,13 +72,13 @@ fn a_member_that_was_cut_short_and_has_grown_again_is_not_used() {
     check_waits(|drive| resize(drive, &[BYTES / 2, BYTES]), "labels at its end are missing");
 }
 
-/// The array waited for a member that lay there, and did not say why it was not taken.
+/// History: the array waited for a member whose drive was present, and did not report why the drive was not used.
 #[test]
 fn f22_a_member_that_shrank_is_named_when_the_array_waits_for_it() {
     check_waits(|drive| resize(drive, &[BYTES - (1 << 20)]), "must not shrink");
 }
 
-/// Where all drives lost their last labels, to a tool that clears the ends of drives say, the data may be whole.
+/// If all drives lost their last labels, for example to a tool that clears the ends of drives, the data may be intact.
 #[test]
 fn drives_without_labels_at_their_ends_are_used_when_the_data_needs_them_and_the_operator_agrees() {
     let mut control = Testbed::new();
@@ -102,7 +103,8 @@ fn drives_without_labels_at_their_ends_are_used_when_the_data_needs_them_and_the
     assert_eq!(control.tank().redundancy_left, 1);
 }
 
-/// `truncate -s 32M d; truncate -s 64M d` while the array ran: half of the member read as zeroes, unnoticed.
+/// History: after `truncate -s 32M d; truncate -s 64M d` while the array ran, half of the member read as zeros without
+/// a report.
 #[test]
 fn a_file_that_is_cut_short_and_grows_again_while_it_serves_is_out() {
     let (control, drives) = Testbed::raid6(4);
@@ -119,8 +121,8 @@ fn a_file_that_is_cut_short_and_grows_again_while_it_serves_is_out() {
     tick_until(&control, "the rebuild", || control.tank().states == ["online"]);
 }
 
-/// Status said `strake array replace` for every member that was out, and `array show` offered to take back drives that
-/// would have been refused.
+/// History: the status advised `strake array replace` for every member that was out, and `array show` offered to re-add
+/// drives that would have been refused.
 #[test]
 fn taking_a_member_back_is_offered_when_it_works_and_only_then() {
     let (mut control, drives) = Testbed::raid6(4);
@@ -150,7 +152,7 @@ fn taking_a_member_back_is_offered_when_it_works_and_only_then() {
     assert_eq!(view.next_action, "strake array readd tank --member 2");
 }
 
-/// The array starts with damaged pages of its bitmaps on these drives: their members report `words`.
+/// Starts the array with damaged bitmap pages on the drives of `members`. Checks that these members report `words`.
 fn check_lost_page(members: &[u32], words: &str) {
     let (mut control, drives) = Testbed::raid6(4);
     control.shut_down();

@@ -1,4 +1,4 @@
-//! What an unload says about the data of the array.
+//! The report of an unload about the data of the array.
 
 use super::{Testbed, mirror, unload};
 use std::fs;
@@ -9,7 +9,7 @@ fn planned(bed: &Testbed) -> ArrayChange {
     bed.unload_array(&dry).expect("it is planned")
 }
 
-/// An array in memory was unloaded with the words that its data stay on its drives.
+/// History: the unload of an array in memory reported that its data remain on its drives.
 #[test]
 fn an_unload_says_that_data_in_memory_are_lost() {
     let bed = Testbed::new();

@@ -29,7 +29,7 @@ fn format(control: &Control) -> u32 {
     array(control, "tank").expect("it is there").format
 }
 
-/// Makes the newest labels of an array that does not run those of format 1.
+/// Converts the newest labels of a stopped array to format 1.
 fn make_format_1(drives: &[String]) {
     for path in drives {
         let file = OpenOptions::new().read(true).write(true).open(path).expect("it is there");
@@ -52,7 +52,7 @@ fn resize(path: &str, bytes: u64) {
     file.set_len(bytes).expect("there is room");
 }
 
-/// An array on files of `bytes` that has format 1, started again.
+/// Creates an array of format 1 on files of `bytes`, and starts it again.
 fn old_array(control: &mut Testbed, ask: &CreateArrayRequest, bytes: u64) {
     ask.drives.iter().for_each(|path| resize(path, bytes));
     control.create_array(ask).expect("it is created");
@@ -97,7 +97,7 @@ fn an_array_that_cannot_be_converted_keeps_its_format() {
     let mut control = Testbed::new();
     let ask = mirror(&control.drives(2));
     old_array(&mut control, &ask, 1 << 30);
-    // In format 1 it takes what areas would need.
+    // In format 1, the growth uses the space that the areas of format 2 would need.
     let grow = GrowArrayRequest { name: "tank".into(), ..Default::default() };
     for dry_run in [true, false] {
         let request = GrowArrayRequest { dry_run, ..grow.clone() };
@@ -117,7 +117,7 @@ fn an_array_that_cannot_be_converted_keeps_its_format() {
     read(&control, "tank", 8);
 }
 
-/// The room of the areas counts as the room of the data does, for whatever becomes a member.
+/// A drive that becomes a member must have space for the areas as well as for the data.
 #[test]
 fn a_drive_without_room_for_the_areas_replaces_no_member() {
     let mut control = Testbed::new();
@@ -134,7 +134,7 @@ fn a_drive_without_room_for_the_areas_replaces_no_member() {
     tick_until(&control, "the new drive", || {
         array(&control, "tank").is_ok_and(|view| view.members[1].path == drives[3])
     });
-    // The same for a spare.
+    // The check applies also to a spare.
     for spare in [&drives[2], &drives[4]] {
         let drive = spare.clone();
         let request = AddSpareRequest { drive, overwrite: true, ..Default::default() };
@@ -174,7 +174,8 @@ fn make_foreign(path: &str) {
     }
 }
 
-/// What another version recorded may be newer than what is left, so nothing starts without it by itself.
+/// The record of another version may be newer than the other labels, so the array does not start automatically without
+/// it.
 #[test]
 fn a_label_with_another_constant_is_named_and_not_gone_around() {
     const SAYS: &str = "has the value 65536 for \"band bytes\"; this version supports 131072";
@@ -187,7 +188,7 @@ fn a_label_with_another_constant_is_named_and_not_gone_around() {
         let view = control.tank();
         assert_eq!(view.states, ["offline"], "{view:?}");
         assert_eq!(view.reason.matches(SAYS).count(), made + 1, "{}", view.reason);
-        // What would be refused is not advised.
+        // The advice does not name a command that would be refused.
         assert!(!view.reason.contains("start without it"), "{}", view.reason);
         assert!(!view.next_action.contains("--degraded"), "{}", view.next_action);
         let advice =
@@ -213,7 +214,7 @@ fn a_label_with_another_constant_is_named_and_not_gone_around() {
     }
 }
 
-/// Puts drives at nodes of a machine in `root`: the names that the kernel gave them at this start.
+/// Places drives at device nodes of a host in `root`, with the names that the kernel gave them in this boot.
 fn machine_of(root: &Path, drives: &[(&String, &str)]) -> (Machine, Vec<String>) {
     fs::create_dir_all(root.join("dev")).expect("there is room");
     let place = |(drive, name): &(&String, &str)| {
@@ -229,7 +230,7 @@ fn machine_of(root: &Path, drives: &[(&String, &str)]) -> (Machine, Vec<String>)
     (Machine::at(root), nodes)
 }
 
-/// Starts "tank" from what is left of it, and gives its state and why it has it.
+/// Starts "tank" from the remaining drives. Returns its states and the reason.
 fn started(control: &mut Testbed, machine: &Machine) -> (Vec<String>, String) {
     control.start_with(Options { machine: machine.clone(), ..impatient() });
     let view = array(control, "tank").expect("it is known");
@@ -237,8 +238,8 @@ fn started(control: &mut Testbed, machine: &Machine) -> (Vec<String>, String) {
     (view.states, view.reason)
 }
 
-/// Node names change from start to start. So the label of a member counts wherever it is, and that of another array
-/// nowhere.
+/// The names of device nodes can change at each boot. The label of a member therefore counts at every node, and the
+/// label of another array counts at none.
 #[test]
 fn a_refused_label_counts_at_every_node_for_its_own_array_only() {
     let mut control = Testbed::new();
@@ -253,7 +254,7 @@ fn a_refused_label_counts_at_every_node_for_its_own_array_only() {
     control.create_array(&other).expect("it is created");
     control.shut_down();
 
-    // Its member sdb is sdc now, where the label of another array was.
+    // The member that was sdb is now sdc, where the label of another array was.
     make_foreign(&nodes[1]);
     make_foreign(&nodes[2]);
     let away = control.path("away");
@@ -263,7 +264,7 @@ fn a_refused_label_counts_at_every_node_for_its_own_array_only() {
     assert_eq!(states, ["offline"]);
     assert!(reason.contains(&format!("{}: label", nodes[2])), "{reason}");
 
-    // The member is gone, and the other array's drive is at its node.
+    // The member is absent, and the drive of the other array is at its node.
     fs::remove_file(&nodes[2]).expect("it is there");
     fs::rename(&away, &nodes[1]).expect("it is there");
     let (states, reason) = started(&mut control, &machine);

@@ -1,4 +1,4 @@
-//! Upkeep beside what a person asks for: neither undoes or hinders the other.
+//! Upkeep concurrent with commands: neither undoes nor delays the other.
 
 use crate::actions::Pace;
 use crate::upkeep::member_config::record_on_members;
@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use strake_api::v1::{CreateExportRequest, ImportArraysRequest};
 
-/// An array was imported into an empty state directory after a power loss, and had lost its exports, once in fifty
-/// times: between its start and the look at what its members know, the upkeep of that second had found an array without
-/// exports, and had written that to the members as the newest there is.
+/// History: in one of fifty imports into an empty state directory after a power loss, an array lost its exports.
+/// Between its start and the read of the record on its members, upkeep found an array without exports, and wrote this
+/// configuration to the members as the newest.
 #[test]
 fn f36_upkeep_beside_an_import_forgets_nothing() {
     let (mut control, drives) = Testbed::raid6(4);
@@ -38,8 +38,8 @@ fn f36_upkeep_beside_an_import_forgets_nothing() {
     }
 }
 
-/// Once in hundreds of times `readd` right after `fail` said that no drive was there: upkeep was looking at that very
-/// drive, to find out whether it could be taken back.
+/// History: in one of some hundred cases, `readd` immediately after `fail` reported that no drive was present, because
+/// upkeep was inspecting this drive at that moment.
 #[test]
 fn a_member_is_taken_back_while_upkeep_looks_at_its_drive() {
     let (control, _) = Testbed::raid6(4);
@@ -59,8 +59,8 @@ fn a_member_is_taken_back_while_upkeep_looks_at_its_drive() {
     });
 }
 
-/// Objections against drives, and what was looked at, stayed in seven maps: the same array, imported again, was shown
-/// with what had been found out about it before.
+/// History: objections against drives, and inspected paths, remained in seven maps. After a second import, the same
+/// array was shown with the earlier observations.
 #[test]
 fn an_array_that_was_unloaded_leaves_no_record_behind() {
     let (control, _) = Testbed::raid6(4);

@@ -1,4 +1,4 @@
-//! Drives that are taken again: at a start and later, and not in place of others.
+//! Drives that are taken again, at a start and later, and never instead of other drives.
 
 use std::fs;
 use std::sync::atomic::Ordering;
@@ -15,7 +15,7 @@ use crate::upkeep::taken::{Found, resume};
 
 const VFIO: &str = "sys/bus/pci/drivers/vfio-pci";
 
-/// Another drive with the serial number S1 is at OTHER, and S1 left.
+/// Another drive with the serial number S1 is at OTHER, and S1 was removed.
 fn replaced_by(attribute: &str, value: &str) -> World {
     let world = World::new();
     world.host.set(OTHER, "wwid", "eui.00S1");
@@ -41,7 +41,7 @@ fn another_drive_with_its_serial_number_is_not_taken_for_it() {
         let error = world.take(OTHER).expect_err("the record of S1 would be lost");
         assert!(error.what.contains("as the taken drive"), "{error}");
     }
-    // The same drive at another address.
+    // The same drive is at another address.
     let mut world = replaced_by("wwid", "eui.00S1");
     world.start();
     world.is_taken(OTHER, "S1");
@@ -63,7 +63,7 @@ fn one_of_two_drives_that_nothing_tells_apart_is_not_taken() {
     }
 }
 
-/// The model that the controller answers with is compared, too.
+/// The model that the controller reports is also compared.
 #[test]
 fn a_controller_of_another_model_is_given_back() {
     let world = World::new();
@@ -82,7 +82,7 @@ fn a_drive_without_a_serial_number_is_refused() {
     assert_eq!(world.fake.writes.load(Ordering::SeqCst), 0);
 }
 
-/// Its driver is what another program made it after the host restarted.
+/// Another program set the driver override after the host restarted.
 #[test]
 fn an_override_of_another_program_is_neither_completed_nor_removed() {
     for (aim, left) in [(Aim::Taken, 1), (Aim::Again, 1), (Aim::Take, 0), (Aim::Release, 0)] {
@@ -126,7 +126,7 @@ fn a_drive_that_could_not_be_taken_is_taken_later() {
     assert_eq!(world.not_taken().len(), 1);
 }
 
-/// The drive of an array that was started with the driver of the kernel is not taken from it.
+/// A drive is not taken from an array that was started on it with the driver of the kernel.
 #[test]
 fn a_drive_that_is_in_use_is_not_taken_later() {
     let mut world = World::new();
@@ -143,7 +143,7 @@ fn a_drive_that_is_in_use_is_not_taken_later() {
     assert!(causes.len() == 1 && causes[0].contains("in use by this daemon"), "{causes:?}");
 }
 
-/// It was taken only with the next look at drives that were not taken, 15 s later.
+/// History: the drive was taken only by the next periodic attempt, 15 s later.
 #[test]
 fn d15_a_taken_drive_that_returns_is_taken_at_once() {
     let world = World::new();
@@ -178,8 +178,8 @@ fn states(world: &World) -> Vec<String> {
     tank.members.into_iter().map(|member| member.state).collect()
 }
 
-/// The array used it as a drive of the kernel, if its upkeep saw the drive first. From then on it was in use, and not
-/// taken.
+/// History: if upkeep found the drive first, the array used it with the driver of the kernel. From then on the drive
+/// was in use, and was not taken.
 #[test]
 fn d15_a_taken_drive_that_returns_is_not_used_by_the_kernels_driver() {
     let world = without_a_taken_member();
@@ -208,7 +208,8 @@ fn d15_a_returned_drive_that_cannot_be_taken_is_used_by_the_kernels_driver() {
     assert_ne!(states(&world)[1], "missing");
 }
 
-/// Other programs look at a drive that appears. After the first failure, the array used it with the kernel driver.
+/// Other programs inspect a drive that appears. History: after the first failed attempt, the array used the drive with
+/// the driver of the kernel.
 #[test]
 fn d15_a_returned_drive_that_is_open_for_a_moment_is_taken() {
     let world = without_a_taken_member();
@@ -224,7 +225,7 @@ fn d15_a_returned_drive_that_is_open_for_a_moment_is_taken() {
     assert_eq!(world.not_taken(), [""; 0]);
 }
 
-/// The array started on the block devices of the kernel, which kept its drives from being taken.
+/// History: the array started on the block devices of the kernel, and its drives could not be taken.
 #[test]
 fn d15_an_array_waits_until_its_returned_drives_are_taken() {
     let mut world = World::new();
@@ -248,7 +249,7 @@ fn d15_an_array_waits_until_its_returned_drives_are_taken() {
     for address in [ADDRESS, OTHER] {
         world.host.write("sys/bus/pci/drivers_probe", address).expect("the kernel does it");
     }
-    // As 15 s after the last attempt.
+    // This has the effect of 15 s since the last attempt.
     let uuid = array(world.control(), "tank").expect("it is known").uuid;
     let forget = |m: &mut crate::Manager| m.entries.of(&uuid).last_try = None;
     for _ in 0..2 {
@@ -265,7 +266,7 @@ fn d15_an_array_waits_until_its_returned_drives_are_taken() {
     assert_eq!(world.not_taken(), [""; 0]);
 }
 
-/// It was not looked at when the array was busy in the round in which it appeared.
+/// History: the drive was not inspected if the array was busy in the round in which the drive appeared.
 #[test]
 fn a_drive_that_appears_while_its_array_is_looked_at_is_readded() {
     let world = without_a_taken_member();
@@ -286,7 +287,7 @@ fn a_drive_that_appears_while_its_array_is_looked_at_is_readded() {
     assert_ne!(states(&world)[1], "missing");
 }
 
-/// It opened the block devices of all drives, and used the drive of the copy with the kernel driver.
+/// History: the copy opened the block devices of all drives, and used its drive with the driver of the kernel.
 #[test]
 fn d15_a_copy_waits_until_returned_drives_are_taken() {
     let world = without_a_taken_member();
@@ -300,7 +301,7 @@ fn d15_a_copy_waits_until_returned_drives_are_taken() {
     world.change(|config| config.arrays[0].copies.push(copy));
     world.set_busy(Some("nvme1n1"));
     world.host.write("sys/bus/pci/drivers_probe", OTHER).expect("the kernel does it");
-    // It is not looked for, so that there is no reason why it waits.
+    // The copy does not search for its drive, so no reason for its wait is recorded.
     let why = |m: &mut crate::Manager| m.entries.get(&tank.uuid).slot(0).copy_trouble.clone();
     for _ in 0..2 {
         world.control().tick().expect("it answers");
@@ -322,13 +323,14 @@ fn spare(serial: &str, address: &str) -> SpareRecord {
     }
 }
 
-/// A round in which drives are looked for, whenever they were last.
+/// Runs a round of upkeep in which an attempt to take drives is due.
 fn look_now(world: &World) {
     world.control().with(|m| m.late_takes.last = None).expect("it answers");
     world.control().tick().expect("it answers");
 }
 
-/// The first was recorded at the address of the second, which was then taken for bound, and never taken.
+/// History: the first drive was recorded at the address of the second drive. The second drive then counted as bound,
+/// and was never taken.
 #[test]
 fn d15_drives_that_return_one_after_the_other_in_exchanged_slots_are_taken() {
     let world = World::new();
@@ -350,7 +352,7 @@ fn d15_drives_that_return_one_after_the_other_in_exchanged_slots_are_taken() {
     assert_eq!(recorded, [("S1".into(), OTHER.into()), ("S2".into(), ADDRESS.into())]);
 }
 
-/// S2 was taken by a command at the address at which S1 is recorded.
+/// A command took S2 at the address that is recorded for S1.
 #[test]
 fn d15_a_drive_whose_address_another_taken_drive_has_is_taken() {
     let world = World::new();
@@ -366,7 +368,7 @@ fn d15_a_drive_whose_address_another_taken_drive_has_is_taken() {
     assert_eq!(spares, [spare("S2", ADDRESS)]);
 }
 
-/// A drive that did not come up was never tried again, also after it was replugged.
+/// History: a drive that failed to start was never tried again, even after it was replugged.
 #[test]
 fn d15_a_drive_that_did_not_come_up_is_taken_after_it_was_replugged() {
     let mut world = World::new();
@@ -405,8 +407,8 @@ fn a_controller_whose_namespaces_are_not_known_yet_is_not_taken() {
     world.is_taken(ADDRESS, "S1");
 }
 
-/// A controller without a namespace was reported as a drive that appeared. For a moment it has none whenever a drive is
-/// taken or released.
+/// History: a controller without a namespace was reported as a drive that appeared. A controller has no namespace for a
+/// moment whenever its drive is taken or released.
 #[test]
 fn a_controller_without_a_namespace_is_no_drive_that_appeared() {
     let world = World::new();

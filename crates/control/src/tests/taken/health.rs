@@ -1,4 +1,4 @@
-//! What taken drives report about their own state.
+//! The health reports of taken drives.
 
 use std::sync::Arc;
 
@@ -23,7 +23,8 @@ fn health(world: &World, path: &str) -> Result<strake_api::v1::DriveHealth, crat
     world.control().drive_health(&GetDriveHealthRequest { path: path.to_owned() })
 }
 
-/// Only drives of the kernel were asked: a taken one could predict its failure for as long as it wanted.
+/// History: the daemon queried only the drives of the kernel, so the failure prediction of a taken drive was not
+/// noticed.
 #[test]
 fn d22_a_taken_member_that_predicts_its_failure_is_reported() {
     let world = World::new();
@@ -51,7 +52,7 @@ fn d22_a_drive_that_cannot_be_asked_is_refused_with_the_reason() {
     world.take("S1").expect("it is taken");
     let closed = health(&world, "pci:0000:3b:00.0");
     check_refused(closed, ControlErrorKind::State, "strake drive release pci:0000:3b:00.0");
-    // A file stands in for its node, which knows no ioctl.
+    // A file replaces the device node, and supports no ioctl.
     let silent = health(&world, OTHER);
     check_refused(silent, ControlErrorKind::Device, "does not report its health");
     let file = world.root.sparse("file", 64 << 20).display().to_string();

@@ -50,7 +50,7 @@ fn an_open_drive_is_closed_before_it_is_unbound() {
     world.is_free(ADDRESS);
 }
 
-/// An array that is created or started has its drives reserved by their identities.
+/// The drives of an array that is being created or started are reserved by their identities.
 #[test]
 fn a_drive_that_another_command_has_open_is_neither_taken_nor_released() {
     let world = World::new();
@@ -135,7 +135,7 @@ fn a_start_does_not_complete_the_release_of_a_drive_that_is_needed() {
     }
 }
 
-/// A drive with the serial number of the taken drive is not it, by whatever name it is released.
+/// A drive with the serial number of the taken drive is another drive, with any name in the release request.
 #[test]
 fn a_drive_with_its_serial_number_is_not_released_for_the_taken_one() {
     let pair = |wwid: &str| {
@@ -148,7 +148,7 @@ fn a_drive_with_its_serial_number_is_not_released_for_the_taken_one() {
     for wwid in ["eui.00S1", "eui.00S2"] {
         check_pair(&pair(wwid));
     }
-    // The member check holds for the taken drive.
+    // The check for members applies to the taken drive.
     let world = pair("eui.00S1");
     record_spare(&world, PATH);
     let error = world.release("S1").expect_err("it is a spare");
@@ -171,7 +171,7 @@ fn check_pair(world: &World) {
     world.is_free(ADDRESS);
 }
 
-/// No other command works on a drive that has not answered, and what was begun is completed.
+/// An unresponsive drive remains reserved, so no other command uses it, and the started operation is completed.
 #[test]
 fn a_take_that_outlives_its_command_stays_reserved_and_is_completed() {
     let world = World::new();
@@ -200,7 +200,7 @@ fn a_dry_run_says_that_other_namespaces_are_not_used() {
     assert_eq!(last, Some("use only the first of its 2 namespaces"));
 }
 
-/// Lights of slots do not depend on the driver of the drive, and a drive that is given back leaves its slot dark.
+/// The LEDs of slots do not depend on the driver of the drive. After the release of a drive, its LEDs are off.
 #[test]
 fn d29_a_taken_drive_has_the_light_of_its_slot_until_it_is_released() {
     let world = World::new();

@@ -1,4 +1,5 @@
-//! A host in a folder whose kernel is a function, and a control plane on it that can be killed at every step.
+//! A simulated host in a directory, whose kernel is a function, and a control plane on it that can be killed at every
+//! step.
 
 use std::any::Any;
 use std::fs;
@@ -23,31 +24,31 @@ use crate::manager::Options;
 use crate::record::store::{Aim, Config, TakenRecord};
 use crate::tests::testbed::{folder, impatient};
 
-/// A kernel that can be cut at every step, as kill -9 does.
+/// A simulated kernel that can end the process at every step, as `kill -9` does.
 #[derive(Debug)]
 pub(super) struct Fake {
     pub(super) root: PathBuf,
     pub(super) host: PciHost,
     pub(super) writes: AtomicUsize,
-    /// What must never happen, and did.
+    /// Events that must never happen, and did.
     pub(super) faults: Mutex<Vec<String>>,
     pub(super) claims: Arc<AtomicUsize>,
-    /// A node that another program has.
+    /// A device node that another program has opened.
     pub(super) busy: Mutex<Option<PathBuf>>,
     pub(super) is_dead: AtomicBool,
-    /// The serial number that controllers answer with, if not their own.
+    /// The serial number that controllers report, if it is not their own.
     pub(super) answers: Mutex<Option<String>>,
-    /// What controllers answer about themselves otherwise.
+    /// The other identity data that controllers report.
     pub(super) other: Mutex<Identity>,
-    /// What a controller waits for before it answers.
+    /// The signal that a controller waits for before it answers.
     pub(super) gate: Mutex<Option<Receiver<()>>>,
-    /// What the kernel makes of a probe: whether it fails, or binds nothing.
+    /// The result of a driver probe by the kernel, if it does not succeed: it fails, or it binds no driver.
     pub(super) probe: Mutex<Option<bool>>,
-    /// A device that has to be closed before its controller is unbound.
+    /// A device that must be closed before its controller is unbound.
     pub(super) open: Mutex<Option<Weak<dyn BlockDevice>>>,
-    /// Whether what is open is known to be closed.
+    /// Whether the open device is known to be closed.
     is_closed: AtomicBool,
-    /// Steps until the process ends.
+    /// The number of steps until the process ends.
     pub(super) left: Mutex<Option<usize>>,
 }
 
@@ -60,7 +61,7 @@ impl Drop for Held {
 }
 
 impl Fake {
-    /// Ends the thread here when it is time to. Nothing of it happens after that.
+    /// Ends the thread if no steps are left. The thread has no effect afterwards.
     fn step(&self) {
         let mut left = self.left.lock().expect("no test has failed");
         match left.as_mut() {
@@ -122,7 +123,7 @@ impl Kernel for Fake {
     fn identify(&self, _: &Host, address: &str) -> Result<Identity, DeviceError> {
         self.step();
         let gate = self.gate.lock().expect("no test has failed").take();
-        // It ends when the other side is dropped.
+        // The wait ends when the other side is dropped.
         gate.map(|gate| gate.recv());
         if self.is_dead.load(Ordering::SeqCst) {
             return Err(DeviceError::new(IoErrorKind::Device, address, "does not become ready"));
@@ -148,7 +149,7 @@ pub(super) struct World {
 }
 
 impl World {
-    /// A host with two drives, S1 and S2.
+    /// Creates a host with two drives, S1 and S2.
     pub(super) fn new() -> Self {
         let root = folder();
         let host = PciHost::at(&root);
@@ -175,7 +176,7 @@ impl World {
         world
     }
 
-    /// The process ends without a stop and is started.
+    /// Ends the process without a stop, and starts it again.
     pub(super) fn start(&mut self) {
         self.control = None;
         let kernel: Arc<dyn Kernel> = Arc::<Fake>::clone(&self.fake);
@@ -215,7 +216,7 @@ impl World {
         self.control().with(|m| m.drives.add(opened)).expect("it answers");
     }
 
-    /// Gives the drive at an address a serial number, as if it had come so.
+    /// Changes the serial number of the drive at an address.
     pub(super) fn rename(&self, address: &str, serial: &str) {
         self.host.set(address, "serial", serial);
         let number = self.host.get(address, "number");
@@ -224,13 +225,13 @@ impl World {
         }
     }
 
-    /// Another program has a node of `dev`, or none.
+    /// Sets the node of `dev` that another program has opened, if any.
     pub(super) fn set_busy(&self, name: Option<&str>) {
         let node = name.map(|name| PathBuf::from(self.node(name)));
         *self.fake.busy.lock().expect("no test has failed") = node;
     }
 
-    /// Changes what is recorded.
+    /// Changes the recorded configuration.
     pub(super) fn change(&self, change: impl FnOnce(&mut Config)) {
         let changed = self.control().run(|m| m.records.change(change));
         changed.expect("it is recorded");
@@ -240,7 +241,7 @@ impl World {
         self.control().with(|m| m.records.taken.clone()).expect("it answers")
     }
 
-    /// The driver of a device, its override, and the serial numbers that are recorded.
+    /// Returns the driver of a device, its override, and the recorded serial numbers.
     pub(super) fn state(&self, address: &str) -> (Option<String>, String, Vec<String>) {
         let recorded = self.taken().into_iter().map(|record| {
             assert_eq!(record.aim, Aim::Taken);
@@ -267,7 +268,7 @@ impl World {
         assert_eq!(self.fake.claims.load(Ordering::SeqCst), 0, "all claims ended");
     }
 
-    /// Causes of the events about drives that are not taken.
+    /// Returns the causes of the events about drives that are not taken.
     pub(super) fn not_taken(&self) -> Vec<String> {
         let events = self.control().events().list(&ListEventsRequest::default());
         let events = events.expect("the request is fine");

@@ -1,8 +1,8 @@
-//! How to start this daemon again, in a file beside its socket.
+//! The command that starts this daemon again, in a file beside its socket.
 //!
-//! A daemon that was killed cannot say where its state directory was, and one that is started with another directory
-//! knows none of the arrays. So the command is written down while the daemon lives, and `strake` shows it when no
-//! daemon answers on the socket.
+//! A killed daemon cannot report its state directory, and a daemon with another directory knows none of the arrays.
+//! Therefore the daemon writes the command to a file when it starts, and `strake` shows the command when no daemon
+//! answers on the socket.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -15,11 +15,11 @@ use strake_api::limits::AGAIN_SUFFIX;
 
 use crate::args::{CORES, SOCKET, STATE_DIR};
 
-/// Variables that say what options could have said.
+/// Environment variables that have the effect of options.
 const VARIABLES: [&str; 4] = ["STRAKE_METRICS", "STRAKE_KERNEL", "STRAKE_CONFIG", "RUST_LOG"];
 
-/// Writes beside `socket` how to start a daemon with `state_dir` that was given `arguments`, the name of the program
-/// left out. A folder that cannot be written is logged: the daemon serves nevertheless.
+/// Writes beside `socket` the command that starts a daemon with `state_dir` and `arguments`, which do not contain the
+/// name of the program. If the directory cannot be written, this is logged, and the daemon serves nevertheless.
 pub fn write_down(socket: &Path, state_dir: &Path, arguments: &[OsString]) {
     let variables = VARIABLES.iter().filter_map(|name| Some((*name, std::env::var_os(name)?)));
     let variables: Vec<(&str, OsString)> = variables.collect();
@@ -36,7 +36,7 @@ pub fn write_down(socket: &Path, state_dir: &Path, arguments: &[OsString]) {
     }
 }
 
-/// The unit of systemd that started this process itself, if one did (systemd.exec(5), cgroups(7)).
+/// Returns the systemd unit that started this process directly, if any (systemd.exec(5), cgroups(7)).
 fn service() -> Option<String> {
     let id = std::env::var("SYSTEMD_EXEC_PID").ok()?;
     if id != std::process::id().to_string() {
@@ -45,7 +45,7 @@ fn service() -> Option<String> {
     unit(&fs::read_to_string("/proc/self/cgroup").ok()?)
 }
 
-/// The service in the lines of `/proc/self/cgroup`.
+/// Returns the service in the lines of `/proc/self/cgroup`.
 pub(crate) fn unit(cgroups: &str) -> Option<String> {
     let mut units = cgroups.lines().filter_map(|line| line.rsplit('/').next());
     units.find(|unit| unit.ends_with(".service")).map(ToOwned::to_owned)
@@ -54,7 +54,8 @@ pub(crate) fn unit(cgroups: &str) -> Option<String> {
 fn replace(path: &Path, line: &str) -> io::Result<()> {
     let mut next: PathBuf = path.to_owned();
     next.as_mut_os_string().push(".next");
-    // What is left of an earlier write. A link there is removed, never followed: the folder may be open to others.
+    // The file may remain from an earlier write. A link at the path is removed and never followed, because other users
+    // may be able to write to the directory.
     match fs::remove_file(&next) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         removed => removed?,
@@ -65,7 +66,7 @@ fn replace(path: &Path, line: &str) -> io::Result<()> {
     fs::rename(&next, path)
 }
 
-/// The command. Where `strake daemon start` takes all that was given it is that, else straked itself.
+/// Returns the command: `strake daemon start` if it accepts all arguments, otherwise `straked`.
 pub(crate) fn command(
     socket: &Path,
     state_dir: &Path,
@@ -106,7 +107,7 @@ pub(crate) fn command(
     words.join(" ")
 }
 
-/// A word as a shell takes it (POSIX.1-2017, 2.2.2).
+/// Quotes a word for a shell (POSIX.1-2017, 2.2.2).
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./,:=@%+".contains(c);
     match !word.is_empty() && word.chars().all(plain) {

@@ -27,21 +27,21 @@ pub use example::example;
 /// Options that a file cannot set: they select the file, or what the process prints.
 const NOT_IN_FILES: [&str; 4] = ["config", "check-config", "example-config", "manual"];
 
-/// Options that are paths. The working directory of a service is not that of the operator.
+/// Options that are paths. The working directory of a service differs from that of the operator.
 const PATHS: [&str; 2] = ["state-dir", "socket"];
 
 /// The options of a process.
 #[derive(Debug)]
 pub struct Given {
-    /// Their values.
+    /// The values of the options.
     pub args: Args,
     /// The options of the command line and of the environment, and the defaults.
     matches: ArgMatches,
-    /// Those of the file.
+    /// The options of the file.
     entries: Vec<Entry>,
 }
 
-/// Why there are no options.
+/// The reason why there are no options.
 #[derive(Debug)]
 pub enum Refused {
     /// The command line or the environment is wrong, or the answer is a text such as the help.
@@ -50,10 +50,11 @@ pub enum Refused {
     File(String),
 }
 
-/// The options that `arguments`, whose first is the name of the program, the environment and the file give.
+/// Returns the options from `arguments`, whose first element is the name of the program, from the environment and from
+/// the file.
 ///
 /// # Errors
-/// If one of them is wrong.
+/// One of the options is invalid.
 pub fn read(arguments: &[OsString]) -> Result<Given, Refused> {
     let matches = Args::command().try_get_matches_from(arguments).map_err(Refused::CommandLine)?;
     let args = Args::from_arg_matches(&matches).map_err(Refused::CommandLine)?;
@@ -73,13 +74,13 @@ impl Args {
     }
 }
 
-/// The options that a file may set, in the order of the help.
+/// Returns the options that a file may set, in the order of the help.
 fn options(command: &Command) -> impl Iterator<Item = (&str, &Arg)> {
     let named = command.get_arguments().filter_map(|arg| Some((arg.get_long()?, arg)));
     named.filter(|(name, _)| !NOT_IN_FILES.contains(name))
 }
 
-/// Whether the command line or the environment sets the option `key`.
+/// Returns whether the command line or the environment sets the option `key`.
 fn is_given(matches: &ArgMatches, key: &str) -> bool {
     matches!(source(matches, key), Some(ValueSource::CommandLine | ValueSource::EnvVariable))
 }
@@ -97,7 +98,7 @@ fn argument(entry: &Entry) -> OsString {
     format!("--{}={}", entry.key, entry.value).into()
 }
 
-/// The options in the file `path`, all of them known and possible.
+/// Returns the options in the file `path`, after a check of their names and values.
 fn entries_of(path: &Path) -> Result<Vec<Entry>, String> {
     let shown = path.display();
     let text = file::read(path).map_err(|why| format!("cannot read {shown}: {why}"))?;
@@ -109,7 +110,7 @@ fn entries_of(path: &Path) -> Result<Vec<Entry>, String> {
     Ok(entries)
 }
 
-/// Whether there is such an option, and whether it can have this value.
+/// Checks that the option exists and can have this value.
 fn check(entry: &Entry) -> Result<(), String> {
     let command = Args::command();
     let Some((_, option)) = options(&command).find(|(name, _)| *name == entry.key) else {
@@ -129,7 +130,7 @@ fn check(entry: &Entry) -> Result<(), String> {
     }
 }
 
-/// The reason of an error of one value, without the words about the command line.
+/// Returns the reason of an error of one value, without the text about the command line.
 fn reason(error: &clap::Error) -> String {
     if let Some(source) = std::error::Error::source(error) {
         return source.to_string();

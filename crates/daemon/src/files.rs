@@ -1,16 +1,16 @@
-//! How many files this process may have open: every connection of an export is one.
+//! The limit of open files of this process. Every connection of an export uses one file.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Fewest that the daemon starts with: an address of NVMe/TCP has 1024 connections, and there are drives, other
-/// addresses, and the daemon's own.
+/// Minimum limit with which the daemon starts: an NVMe/TCP address has up to 1024 connections, and drives, other
+/// addresses and the daemon itself also need files.
 const FILES_MIN: u64 = 4096;
 
-/// Allows this process as many as the machine lets it have. Nothing here waits with `select`, for which a process
-/// is allowed few at first.
+/// Raises the limit of open files to the maximum that the host permits. The initial limit is low for the sake of
+/// `select`, which this process does not use.
 ///
 /// # Errors
-/// When that is too few to keep what is promised to clients.
+/// The maximum is too low for the promised number of clients.
 pub fn allow_all() -> Result<(), String> {
     let limit = getrlimit(Resource::Nofile);
     check(limit.maximum)?;
@@ -19,7 +19,7 @@ pub fn allow_all() -> Result<(), String> {
         .map_err(|error| format!("cannot raise the limit of open files: {error}"))
 }
 
-/// `None` is without a limit.
+/// Checks the maximum; `None` is no limit.
 fn check(maximum: Option<u64>) -> Result<(), String> {
     match maximum {
         Some(most) if most < FILES_MIN => Err(format!(

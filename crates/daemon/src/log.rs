@@ -7,7 +7,7 @@ use tracing_subscriber::filter::{ParseError, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-/// Starts to log, in `format`, the lines that `RUST_LOG` chooses, and warns if it cannot be parsed.
+/// Starts to log, in `format`, the lines that `RUST_LOG` selects, and warns if it cannot be parsed.
 pub fn start(format: LogFormat) {
     let text = std::env::var("RUST_LOG").unwrap_or_default();
     let (filter, wrong) = match filter(&text) {
@@ -26,12 +26,11 @@ pub fn start(format: LogFormat) {
     }
 }
 
-/// The lines that `text` chooses: levels, and levels of targets, such as `warn,strake_control=debug`; level `info` if
-/// it is empty. The daemon has no spans to filter by, and a filter that knows them links an engine of regular
-/// expressions.
+/// Returns the filter that `text` describes: levels, and levels of targets, such as `warn,strake_control=debug`; level
+/// `info` if it is empty. The daemon has no spans, and a filter with spans would link an engine of regular expressions.
 ///
 /// # Errors
-/// When `text` cannot be parsed.
+/// `text` cannot be parsed.
 fn filter(text: &str) -> Result<Targets, ParseError> {
     if text.is_empty() { Ok(of_level_info()) } else { text.parse() }
 }

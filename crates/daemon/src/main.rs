@@ -1,13 +1,13 @@
 //! `straked`: the daemon.
 //!
-//! **What it is.** A process around one [`strake_control::Control`]. It serves gRPC on a Unix socket, decides who may
-//! call, turns SIGTERM into an orderly stop, and serves metrics over HTTP if asked to.
+//! **What it is.** A process around one [`strake_control::Control`]. It serves gRPC on a Unix socket, decides which
+//! clients may call, stops cleanly at SIGTERM, and serves metrics over HTTP if an option requests them.
 //!
 //! **What it must never do.** Carry client I/O: control threads and data cores meet only in the control plane.
 //! Acknowledge a change before it is recorded. Start while another daemon uses the same state directory or socket.
 //!
-//! **Where to start.** [`mod@run`] for the life of the process, [`services`] for the calls, [`socket`] for who may
-//! call, [`metrics`] for what is served without authentication.
+//! **Where to start.** [`mod@run`] for the life of the process, [`services`] for the calls, [`socket`] for the
+//! permitted clients, [`metrics`] for the data that is served without authentication.
 
 #![forbid(unsafe_code)]
 
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
         Err(Refused::CommandLine(error)) => {
             // Help and version are no errors; everything else is wrong usage.
             let code = if error.use_stderr() { REFUSED } else { 0 };
-            // It fails when the terminal is closed, which cannot be reported.
+            // Printing fails if the terminal is closed, which cannot be reported.
             let _ = error.print();
             ExitCode::from(code)
         }
@@ -76,7 +76,7 @@ fn run(args: &Args) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(ended) => {
             eprintln!("straked: {}", ended.why);
-            // `strake daemon start` hands these on, so they mean the same there.
+            // `strake daemon start` returns the same exit codes with the same meaning.
             ExitCode::from(match ended.when {
                 run::When::Starting => REFUSED,
                 run::When::Serving => 2,

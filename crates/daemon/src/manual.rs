@@ -7,7 +7,7 @@ use clap_mangen::Man;
 
 use crate::args::Args;
 
-/// What the definitions do not say (groff_man(7)).
+/// The sections that the definitions do not contain (groff_man(7)).
 const SECTIONS: &str = r".SH SIGNALS
 .TP
 SIGTERM, SIGINT, SIGHUP
@@ -56,10 +56,10 @@ state directory of the service
 strake(1), systemctl(1)
 ";
 
-/// Writes the page.
+/// Writes the manual page.
 ///
 /// # Errors
-/// When `to` cannot be written.
+/// `to` cannot be written.
 pub fn write(to: &mut impl io::Write) -> io::Result<()> {
     let man = Man::new(Args::command()).section("8").manual("Strake");
     man.render(to)?;

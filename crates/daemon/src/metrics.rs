@@ -1,8 +1,8 @@
-//! Figures for monitoring systems: OpenMetrics text over HTTP, as Prometheus and others read it.
+//! Metrics for monitoring systems, as OpenMetrics text over HTTP.
 //!
-//! Off unless an address is given. The figures are a copy of what the gRPC interface reports, taken for each request:
-//! nothing is kept here, and the data path knows nothing of it. Labels are names that an administrator gave or a
-//! drive's path, never what a host said, so that no host can make series.
+//! Metrics are disabled unless an address is given. The values are copies of the reports of the gRPC interface, taken
+//! for each request. This module keeps no state, and the data path is not involved. Labels are names from the operator
+//! or paths of drives, and never text from hosts, so that no host can create time series.
 
 mod families;
 mod place;
@@ -20,7 +20,7 @@ use crate::process;
 pub use place::Place;
 pub use serve::{Metrics, listen};
 
-/// What the figures are computed from, all of one moment.
+/// The state from which the metrics are computed, at one instant.
 #[derive(Debug, Default)]
 struct Snapshot {
     daemon: Daemon,
@@ -39,7 +39,7 @@ impl Snapshot {
         }
     }
 
-    /// As OpenMetrics text.
+    /// Returns the metrics as OpenMetrics text.
     fn text(&self) -> String {
         let mut text = text::Text::default();
         for family in families::FAMILIES {

@@ -1,7 +1,7 @@
 //! Messages to the service manager (sd_notify(3)).
 //!
-//! One datagram has one or more lines `NAME=VALUE`. What is sent is decided by pure functions; [`Service::send`] is the
-//! only effect. Without `NOTIFY_SOCKET`, nothing is sent.
+//! One datagram has one or more lines `NAME=VALUE`. Pure functions decide what is sent; [`Service::send`] is the only
+//! effect. Without `NOTIFY_SOCKET`, nothing is sent.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -14,28 +14,28 @@ use std::time::{Duration, Instant};
 
 use strake_api::v1::Array;
 
-/// How long the service manager may take to accept a datagram.
+/// Time limit for the service manager to accept a datagram.
 const SEND_LIMIT: Duration = Duration::from_secs(1);
 
-/// Messages within one watchdog period, at least: three may be late or lost.
+/// Minimum number of messages within one watchdog period, so that three may be late or lost.
 const MESSAGES_PER_PERIOD: u32 = 4;
 
-/// Longest time between two messages, so that the status is current.
+/// Maximum time between two messages, so that the status is current.
 const STATUS_EVERY: Duration = Duration::from_secs(10);
 
-/// Arrays that a status names.
+/// Maximum number of arrays that a status names.
 const NAMES_MAX: usize = 4;
 
 /// One message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// The socket answers.
+    /// The daemon answers on its socket.
     Ready,
-    /// The orderly stop has started.
+    /// The clean stop has started.
     Stopping,
     /// Upkeep is running.
     Alive,
-    /// What the daemon is doing, in one line.
+    /// The current activity of the daemon, in one line.
     Status(String),
 }
 
@@ -76,7 +76,7 @@ fn named(array: &Array) -> Option<String> {
     (!states.is_empty()).then(|| format!("{} {}", array.name, states.join(" ")))
 }
 
-/// What the service manager put into the environment.
+/// The environment variables that the service manager sets.
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
     /// `NOTIFY_SOCKET`.
@@ -88,7 +88,7 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// That of this process.
+    /// Returns the environment of this process.
     pub fn of_process() -> Self {
         let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         Self {
@@ -111,7 +111,7 @@ impl Environment {
     }
 }
 
-/// The address that `name` means: an absolute path, or `@` and the name of an abstract socket.
+/// Returns the address `name`: an absolute path, or `@` and the name of an abstract socket.
 pub fn address(name: &OsStr) -> io::Result<SocketAddr> {
     match name.as_bytes() {
         [b'/', ..] => SocketAddr::from_pathname(PathBuf::from(name)),
@@ -128,7 +128,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// The service manager that `environment` names to process `pid`. One that cannot be reached is logged.
+    /// Returns the service manager that `environment` names for process `pid`. If it cannot be reached, this is logged.
     pub fn new(environment: &Environment, pid: u32) -> Self {
         let peer = environment.socket.as_deref().and_then(|name| match open(name) {
             Ok(peer) => Some(Arc::new(peer)),
@@ -164,7 +164,7 @@ fn open(name: &OsStr) -> io::Result<(UnixDatagram, SocketAddr)> {
     Ok((socket, address))
 }
 
-/// When the next message is due.
+/// Decides when the next message is due.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     every: Option<Duration>,
@@ -172,12 +172,12 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// A message each `every`, or none.
+    /// Creates a pace of one message each `every`; `None` is no message.
     pub fn new(every: Option<Duration>) -> Self {
         Self { every, sent: None }
     }
 
-    /// Whether a message is due at `now`, and thus sent.
+    /// Returns whether a message is due at `now`. If so, it counts as sent.
     pub fn is_due(&mut self, now: Instant) -> bool {
         let Some(every) = self.every else { return false };
         let due = self.sent.is_none_or(|sent| now.saturating_duration_since(sent) >= every);

@@ -28,29 +28,29 @@ use crate::shared::{COMMANDS_MAX, LOOKS_MAX, Shared};
 use crate::{again, files, log, socket};
 use strake_parity::Kernel;
 
-/// Time between two rounds of upkeep: a spare is in use within a second of a failure.
+/// Time between two rounds of upkeep, so that a spare is in use within a second after a failure.
 const TICK: Duration = Duration::from_millis(400);
 
-/// How long arrays may take to be started before the daemon answers without them.
+/// Time limit of the wait for the start of arrays, before the daemon answers without them.
 const STARTS_FIRST: Duration = Duration::from_secs(1);
 
-/// How long calls under way may take to end once the daemon is stopping.
+/// Time limit for running calls when the daemon stops.
 const CALLS_END: Duration = Duration::from_secs(5);
 
-/// Why the daemon ended without a request to stop.
+/// The end of the daemon without a request to stop.
 pub struct Ended {
-    /// How far it had come.
+    /// The phase in which the daemon ended.
     pub when: When,
-    /// What to tell a person.
+    /// The reason, for the operator.
     pub why: String,
 }
 
-/// How far the daemon had come when it ended.
+/// The phase of the daemon when it ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// It was not serving yet, and nothing was changed: it can be started in another way.
+    /// The daemon was not serving yet, and nothing was changed. It can be started with other options.
     Starting,
-    /// It was serving.
+    /// The daemon was serving.
     Serving,
 }
 
@@ -60,7 +60,7 @@ impl From<String> for Ended {
     }
 }
 
-/// Runs the daemon until it is asked to stop.
+/// Runs the daemon until a request to stop.
 pub fn run(args: &Args) -> Result<(), Ended> {
     log::start(args.log);
     let service = Service::new(&Environment::of_process(), std::process::id());
@@ -80,12 +80,12 @@ pub fn run(args: &Args) -> Result<(), Ended> {
     };
     let runtime =
         control_threads().map_err(|e| format!("cannot start the control threads: {e}"))?;
-    // From here on, a signal does not end the process without an orderly stop.
+    // From here on, a signal causes a clean stop.
     let signals = {
         let _context = runtime.enter();
         Signals::receive()
     };
-    // What cannot be listened on is found out before arrays are started and events recorded.
+    // An unusable socket path is detected before arrays are started and events are recorded.
     socket::refuse_unusable(&path, args.metrics.as_ref().and_then(Place::unix))?;
     let metrics = runtime.block_on(async {
         match &args.metrics {
@@ -93,9 +93,11 @@ pub fn run(args: &Args) -> Result<(), Ended> {
             None => Ok(None),
         }
     })?;
-    // The state directory's lock comes before the daemon's socket: the process that holds it may replace a stale one.
+    // The state directory is locked before the socket is created: only the process with the lock may replace a stale
+    // socket.
     let control = Control::open(&state_dir, options).map_err(|e| e.to_string())?;
-    // The first client finds the arrays of drives that answer at once; the others are started in the background.
+    // When the first client connects, the arrays whose drives answer quickly run. The other arrays are started in the
+    // background.
     if !control.starts_are_over(STARTS_FIRST).map_err(|e| e.to_string())? {
         let status = command(&GetStatusRequest {});
         tracing::info!("arrays are still being started: {status} says what they wait for");
@@ -121,12 +123,12 @@ pub fn run(args: &Args) -> Result<(), Ended> {
         tracing::error!(reason = %error, "not stopped cleanly");
     }
     tracing::info!("stopped");
-    // A watch that still waits must not hold up the end.
+    // A watch that still waits must not delay the end.
     runtime.shutdown_timeout(Duration::from_secs(1));
     served
 }
 
-/// The threads that calls are answered by.
+/// Creates the threads that answer calls.
 pub fn control_threads() -> io::Result<Runtime> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -187,7 +189,7 @@ async fn serve(
         .add_service(health)
         .add_service(reflection)
         .serve_with_incoming_shutdown(callers, async move {
-            // An error means that the sender is gone, which is an end as well.
+            // An error means that the sender was dropped, which also requests the end.
             let _ = graceful.wait_for(|end| *end).await;
         });
     let mut server = std::pin::pin!(server);
@@ -198,21 +200,22 @@ async fn serve(
             reporter.set_not_serving::<ArrayServiceServer<Shared>>().await;
             // The receiver is held above.
             let _ = reported.send(true);
-            // Watches have no end of their own.
+            // Watches do not end without a time limit.
             tokio::time::timeout(CALLS_END, &mut server).await.unwrap_or(Ok(()))
         }
     };
     ticking.abort();
     if let Some(metering) = metering {
         metering.abort();
-        // It ends as cancelled, once its socket is removed.
+        // The task ends as cancelled after its socket was removed.
         let _ = metering.await;
     }
     drop(end);
     ended.map_err(|e| format!("serving ended: {e}"))
 }
 
-/// Upkeep. When it ends, so do the messages to the watchdog, and the service manager starts the daemon again.
+/// Runs rounds of upkeep. If this function ends, the messages to the watchdog also end, and the service manager
+/// restarts the daemon.
 async fn tick(shared: Shared, service: Service) {
     let mut pace = Pace::new(service.every());
     loop {
@@ -231,7 +234,7 @@ async fn tick(shared: Shared, service: Service) {
     }
 }
 
-/// Waits for `job`, which has a time limit of its own, and keeps the watchdog from acting meanwhile.
+/// Waits for `job`, which has a separate time limit, and sends the messages to the watchdog in the meantime.
 async fn alive_while<T>(service: &Service, job: impl Future<Output = T>) -> T {
     let mut job = std::pin::pin!(job);
     let Some(every) = service.every() else { return job.await };
@@ -243,16 +246,16 @@ async fn alive_while<T>(service: &Service, job: impl Future<Output = T>) -> T {
     }
 }
 
-/// The signals that request an orderly stop.
+/// The signals that request a clean stop.
 struct Signals {
     term: Signal,
     int: Signal,
-    /// A terminal that was closed.
+    /// SIGHUP: the terminal was closed.
     hup: Signal,
 }
 
 impl Signals {
-    /// Receives them from now on; `None`, and a line in the log, if that is not possible.
+    /// Starts to receive the signals. Returns `None` and logs the error if this is not possible.
     fn receive() -> Option<Self> {
         let received = || -> io::Result<Self> {
             Ok(Self {

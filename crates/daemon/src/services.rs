@@ -1,4 +1,5 @@
-//! What each call does: check the size of what came, and hand it to the control plane. One file per service.
+//! The gRPC calls. Each call checks the size of its request and passes the request to the control plane. Each service
+//! has one file.
 
 mod arrays;
 mod config;

@@ -1,4 +1,4 @@
-//! What all services share: the control plane, called off the async threads.
+//! The state that all services share: the control plane, which is called outside the async threads.
 
 use std::sync::Arc;
 
@@ -14,26 +14,26 @@ use tonic::metadata::MetadataValue;
 use tonic::transport::server::UdsConnectInfo;
 use tonic::{Code, Request, Response, Status};
 
-/// Most commands under way at a time.
+/// Maximum number of running commands.
 pub const COMMANDS_MAX: usize = 32;
 
-/// Threads for calls that only look, and for the stop.
+/// Number of threads for calls that only read, and for the stop.
 pub const LOOKS_MAX: usize = 32;
 
-/// What a call answers.
+/// The answer of a call.
 pub type Answer<T> = Result<Response<T>, Status>;
 
-/// One control plane, many calls.
+/// The shared control plane of all calls.
 #[derive(Clone)]
 pub struct Shared {
     control: Control,
-    /// Commands that may be under way.
+    /// The permits for running commands.
     turns: Arc<Semaphore>,
     /// Notified when a client asks the daemon to stop.
     pub stop: Arc<Notify>,
-    /// Where the daemon listens, for people.
+    /// The address of the daemon, for messages.
     pub socket: Arc<str>,
-    /// Number of the newest event.
+    /// The number of the newest event.
     pub newest: watch::Receiver<u64>,
 }
 
@@ -41,14 +41,14 @@ impl Shared {
     pub fn new(control: Control, socket: &str) -> Self {
         let (tell, newest) = watch::channel(control.events().last());
         control.events().listen(move |event| {
-            // A number that no client follows is no loss.
+            // The number is not needed if no client follows events.
             tell.send_replace(event.number);
         });
         let turns = Arc::new(Semaphore::new(COMMANDS_MAX));
         Self { control, turns, stop: Arc::new(Notify::new()), socket: socket.into(), newest }
     }
 
-    /// The control plane, for what needs no waiting.
+    /// Returns the control plane, for calls that do not block.
     pub fn control(&self) -> &Control {
         &self.control
     }
@@ -74,7 +74,7 @@ impl Shared {
         self.call(|control| control.run(job)).await
     }
 
-    /// The same, as an answer.
+    /// Runs `job` on the manager as [`run`](Self::run) does, and returns the answer of the call.
     pub async fn answer<T: Send + 'static>(
         &self,
         job: impl FnOnce(&mut Manager) -> Result<T, ControlError> + Send + 'static,
@@ -82,7 +82,7 @@ impl Shared {
         self.run(job).await.map(Response::new)
     }
 
-    /// Executes a command that changes something, and records who gave it.
+    /// Executes a command that changes the configuration or an array, and records its actor.
     pub async fn command<C: Command + Send + 'static, T: Outcome + Send + 'static>(
         &self,
         request: Request<C>,
@@ -98,14 +98,14 @@ impl Shared {
     }
 }
 
-/// Who is at the other end of the socket.
+/// Returns the actor at the other end of the socket.
 pub fn actor_of<T>(request: &Request<T>) -> Actor {
     let info = request.extensions().get::<UdsConnectInfo>();
     let peer = info.and_then(|info| info.peer_cred);
     Actor { peer: peer.map(|peer| (peer.uid(), peer.pid().unwrap_or(0))) }
 }
 
-/// The gRPC status of an error; docs/api.md lists what each means. Where its message names requests, the metadata hold
+/// The gRPC status of an error; docs/api.md lists what each means. If its message names requests, the metadata contain
 /// its parts. They are not in `grpc-status-details-bin`, where clients expect a `google.rpc.Status`.
 pub fn status_of(error: &ControlError) -> Status {
     let code = match error.kind {
@@ -120,7 +120,7 @@ pub fn status_of(error: &ControlError) -> Status {
     };
     let mut status = Status::new(code, &error.what);
     let detail = ErrorDetail { parts: error.parts.clone() };
-    // Metadata share a limit with the message, which has all of the text.
+    // Metadata share a size limit with the message, which contains the whole text.
     if has_request(&detail.parts) && detail.encoded_len() <= ERROR_DETAIL_BYTES_MAX {
         let detail = MetadataValue::from_bytes(&detail.encode_to_vec());
         status.metadata_mut().insert_bin(ERROR_DETAIL_KEY, detail);
@@ -128,7 +128,7 @@ pub fn status_of(error: &ControlError) -> Status {
     status
 }
 
-/// Refuses strings that no name or path can be.
+/// Refuses a text that is longer than any name or path.
 pub fn check_text(field: &str, text: &str) -> Result<(), Status> {
     if text.len() > STRING_BYTES_MAX {
         let what =
@@ -138,7 +138,7 @@ pub fn check_text(field: &str, text: &str) -> Result<(), Status> {
     Ok(())
 }
 
-/// The same for a list of drives.
+/// Checks a list of drives: their number, and each text.
 pub fn check_drives(drives: &[String]) -> Result<(), Status> {
     if drives.len() > DRIVES_MAX {
         let what =
@@ -148,7 +148,7 @@ pub fn check_drives(drives: &[String]) -> Result<(), Status> {
     drives.iter().try_for_each(|drive| check_text("a drive", drive))
 }
 
-/// The same for a list of hosts.
+/// Checks a list of hosts: their number, and each text.
 pub fn check_hosts(hosts: &[String]) -> Result<(), Status> {
     if hosts.len() > HOSTS_MAX {
         let what =
@@ -158,7 +158,7 @@ pub fn check_hosts(hosts: &[String]) -> Result<(), Status> {
     hosts.iter().try_for_each(|host| check_text("a host", host))
 }
 
-/// Refuses a request with a field that no name or path can be.
+/// Refuses a request with a field that is longer than any name or path.
 pub fn check_texts(fields: &[(&str, &str)]) -> Result<(), Status> {
     fields.iter().try_for_each(|(field, text)| check_text(field, text))
 }

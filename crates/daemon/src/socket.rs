@@ -1,8 +1,8 @@
-//! The unix socket: made once, for one daemon, and open to few.
+//! The Unix socket of the daemon, which only permitted clients may use.
 //!
-//! The socket has mode 0660, so the file system already keeps strangers out. The kernel also identifies each client
-//! (`SO_PEERCRED`, unix(7)), which is served when it is root, the daemon's own user, or a member of the socket's group
-//! by its effective group.
+//! The socket has mode 0660, so the file system already refuses other users. The kernel also identifies each client
+//! (`SO_PEERCRED`, unix(7)). A client is served if its effective user is root or the user of the daemon, or if its
+//! effective group is the group of the socket.
 
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
@@ -27,16 +27,16 @@ use tonic::transport::server::{Connected, UdsConnectInfo};
 
 use crate::args::{METRICS, SOCKET};
 
-/// How often a socket that answers is tried again before it counts as in use.
+/// Number of attempts to connect to an answering socket before it counts as in use.
 const KNOCKS: u32 = 20;
 
-/// Connections that may wait to be accepted; the kernel's own limit may be lower.
+/// Maximum number of connections that wait to be accepted; the limit of the kernel may be lower.
 const BACKLOG: i32 = 1024;
 
-/// Time between two tries.
+/// Time between two attempts.
 const KNOCK_EVERY: Duration = Duration::from_millis(100);
 
-/// A listening socket whose path goes away with it.
+/// A listening socket whose path is removed when this value is dropped.
 pub struct Socket {
     path: PathBuf,
     identity: (u64, u64),
@@ -44,8 +44,8 @@ pub struct Socket {
     pub gid: u32,
 }
 
-/// Listens on `path`, which `option` says. A socket left behind by an ended daemon is replaced; one that answers
-/// is not.
+/// Listens on `path`, which `option` names. The stale socket of an ended daemon is replaced; a socket that answers is
+/// not.
 pub fn listen(path: &Path, option: &str) -> Result<(UnixListener, Socket), String> {
     make_folder(path, option)?;
     remove_stale(path, option)?;
@@ -59,8 +59,8 @@ pub fn listen(path: &Path, option: &str) -> Result<(UnixListener, Socket), Strin
     Ok((listener, socket))
 }
 
-/// A socket at `path` with its mode set. No process can connect before it listens, so there is no moment in which
-/// others than its owner and group may.
+/// Creates a socket at `path` and sets its mode. No process can connect before the socket listens, so other users than
+/// its owner and group can never connect.
 pub fn bind(path: &Path) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -69,7 +69,7 @@ pub fn bind(path: &Path) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Makes the folder of `path`, if there is none, and refuses one in which no socket can be made.
+/// Creates the directory of `path` if it does not exist, and refuses a directory in which no socket can be created.
 fn make_folder(path: &Path, option: &str) -> Result<PathBuf, String> {
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -84,8 +84,8 @@ fn make_folder(path: &Path, option: &str) -> Result<PathBuf, String> {
     Ok(folder.to_owned())
 }
 
-/// Refuses a path on which [`listen`] would fail, or another daemon answers, before anything else is begun, and one
-/// that is `taken` by another socket of this daemon. The folder is made; a socket left behind is replaced once the
+/// Refuses, before any other step of the start, a path on which [`listen`] would fail or another daemon answers, and
+/// the path `taken` by another socket of this daemon. Creates the directory. A stale socket is replaced later, when the
 /// state directory is locked.
 pub fn refuse_unusable(path: &Path, taken: Option<&Path>) -> Result<(), String> {
     SocketAddrUnix::new(path).map_err(|e| cannot_listen(path, SOCKET, &e.into()))?;
@@ -108,7 +108,7 @@ fn cannot_listen(path: &Path, option: &str, error: &io::Error) -> String {
     format!("cannot listen on {}: {error}; choose another place with {option}", path.display())
 }
 
-/// Whether a socket is at `path`; false if nothing is.
+/// Returns whether a socket is at `path`; false if the path does not exist.
 fn is_socket(path: &Path, option: &str) -> Result<bool, String> {
     let shown = path.display();
     match fs::symlink_metadata(path) {
@@ -141,8 +141,8 @@ fn remove_stale(path: &Path, option: &str) -> Result<(), String> {
     }
 }
 
-/// Connects, more than once: the socket of a daemon that was killed just now accepts until the kernel has cleared
-/// the process away.
+/// Connects several times, because the socket of a daemon that was just killed accepts connections until the kernel has
+/// removed the process.
 fn knock(path: &Path) -> io::Result<()> {
     for _ in 1..KNOCKS {
         StdStream::connect(path)?;
@@ -152,7 +152,7 @@ fn knock(path: &Path) -> io::Result<()> {
 }
 
 impl Socket {
-    /// Where it is.
+    /// Returns the path of the socket.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -163,18 +163,18 @@ impl Drop for Socket {
         let ours =
             fs::symlink_metadata(&self.path).is_ok_and(|m| (m.dev(), m.ino()) == self.identity);
         if ours {
-            // A path that stays behind is recognized as stale by the next daemon.
+            // The next daemon recognizes a remaining path as stale.
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
-/// Whether a peer with these effective identities may call a daemon of user `own`, behind a socket of group `gid`.
+/// Returns whether a peer with these effective identities may call a daemon of user `own` over a socket of group `gid`.
 pub fn may_call(peer_uid: u32, peer_gid: u32, own: u32, gid: u32) -> bool {
     peer_uid == 0 || peer_uid == own || peer_gid == gid
 }
 
-/// Whether the other end of `stream` may call.
+/// Checks that the peer of `stream` may call the daemon.
 pub fn check_peer(stream: &UnixStream, gid: u32) -> Result<(), String> {
     let peer = stream.peer_cred().map_err(|e| format!("a peer whose identity is unknown: {e}"))?;
     if may_call(peer.uid(), peer.gid(), rustix::process::geteuid().as_raw(), gid) {
@@ -183,7 +183,7 @@ pub fn check_peer(stream: &UnixStream, gid: u32) -> Result<(), String> {
     Err(format!("user {} (group {})", peer.uid(), peer.gid()))
 }
 
-/// A connection that counts until it ends.
+/// A connection that counts against the limit until it ends.
 pub struct Caller {
     stream: UnixStream,
     _counts: OwnedSemaphorePermit,
@@ -225,12 +225,13 @@ impl AsyncWrite for Caller {
     }
 }
 
-/// Connections of those who may call, at most [`CONNECTIONS_MAX`] at a time; others are closed at once.
+/// Returns the connections of permitted clients, at most [`CONNECTIONS_MAX`] at a time. Other connections are closed
+/// immediately.
 pub fn callers(listener: UnixListener, gid: u32) -> impl Stream<Item = io::Result<Caller>> {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     UnixListenerStream::new(listener).filter_map(move |stream| match stream {
         Ok(stream) => admit(stream, gid, &places).map(Ok),
-        // One connection that could not be accepted is no reason to stop listening (RUSTSEC-2024-0376).
+        // The failure to accept one connection must not end the listener (RUSTSEC-2024-0376).
         Err(error) => {
             tracing::warn!(%error, "a connection could not be accepted");
             None

@@ -87,7 +87,7 @@ fn every_kind_of_error_has_its_status() {
     check(ControlErrorKind::Stopped, Code::Unavailable);
 }
 
-/// A client that does not word requests itself has the whole message; one that does has its parts.
+/// A client that does not format requests receives the whole message. A client that formats them receives its parts.
 #[test]
 fn an_error_that_names_a_request_carries_it_as_data() {
     let text = say("it is old; ").run(replace("tank", Some(1), ""));
@@ -96,7 +96,7 @@ fn an_error_that_names_a_request_carries_it_as_data() {
     let detail = status.metadata().get_bin(ERROR_DETAIL_KEY).expect("it has a detail");
     let detail = ErrorDetail::decode(detail.to_bytes().expect("it is base64"));
     assert_eq!(detail.expect("it is one").parts, text.parts);
-    // Elsewhere a client that knows only `google.rpc.Status` would lose the code.
+    // In the details, a client that knows only `google.rpc.Status` would lose the code.
     assert!(status.details().is_empty());
     let long = say("x".repeat(9 << 10)).run(replace("tank", Some(1), ""));
     let long = status_of(&ControlError::new(ControlErrorKind::State, long));
@@ -130,7 +130,7 @@ async fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
     assert!(listen(&path, "--socket").err().is_some_and(|why| why.contains("answers")));
     drop(listener);
     drop(guard);
-    // A listener without a guard leaves its path behind, as a killed daemon does.
+    // A listener without a guard does not remove its path, like a killed daemon.
     drop(std::os::unix::net::UnixListener::bind(&path).expect("the path is free"));
     let (_listener, guard) = listen(&path, "--socket").expect("the socket is stale");
     drop(guard);
@@ -140,8 +140,8 @@ async fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
     std::fs::remove_dir_all(&dir).expect("it can be removed");
 }
 
-/// Sixteen commands that waited for each other's reservations took every thread there was: neither `status` nor the
-/// stop was answered before they ended.
+/// History: sixteen commands that waited for each other's reservations used all threads. Neither `status` nor the stop
+/// was answered before they ended.
 #[test]
 fn commands_that_wait_leave_threads_to_queries() {
     let state = std::env::temp_dir().join(format!("strake-daemon-{}", std::process::id()));

@@ -1,4 +1,4 @@
-//! The outer door: what `straked` lets at its socket and its state directory, as a process of its own.
+//! Access to the socket and the state directory of `straked`, tested with a separate process.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
@@ -12,16 +12,16 @@ use std::{fs, thread};
 use rustix::process::{Gid, Pid, Signal, Uid, geteuid, kill_process};
 use strake_testkit::Folder;
 
-/// A user and a group that nothing here belongs to.
+/// A user and a group that own no file of these tests.
 const STRANGER: u32 = 65_534;
 
-/// Until a test gives up on an answer that should have come long ago.
+/// The time limit of a test for an answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What the program says when it never served: wrong usage.
+/// The exit code of a daemon that never served, because of wrong usage.
 const REFUSED: i32 = 3;
 
-/// A folder that every user may look into.
+/// A directory that every user may read.
 struct Open(Folder);
 
 impl Open {
@@ -35,7 +35,7 @@ impl Open {
         self.0.join(name)
     }
 
-    /// A daemon with the most generous mask there is: what it keeps to itself, it keeps by its own doing.
+    /// Returns the command of a daemon with an empty umask, so that only the daemon itself restricts access.
     fn command(&self, state: &str, socket: &str) -> Command {
         let mut command = Command::new("sh");
         command.args(["-c", "umask 0; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_straked")]);
@@ -45,7 +45,7 @@ impl Open {
         command
     }
 
-    /// One that is refused: what it says.
+    /// Runs a daemon that is refused, and returns its message.
     fn refused(&self, state: &str, socket: &str, more: &[&str]) -> String {
         let child = self.command(state, socket).args(more).spawn();
         let mut daemon = Daemon(child.expect("the program is there"));
@@ -56,7 +56,7 @@ impl Open {
     }
 }
 
-/// A daemon that serves. It ends with the test.
+/// A running daemon. It ends with the test.
 struct Daemon(Child);
 
 impl Daemon {
@@ -67,10 +67,10 @@ impl Daemon {
         daemon
     }
 
-    /// Waits until it serves.
+    /// Waits until the daemon serves.
     ///
     /// # Errors
-    /// What it said, when it ended without.
+    /// The daemon ended before it served. The error contains its message.
     fn serves(&mut self) -> Result<(), String> {
         let mut log = BufReader::new(self.0.stderr.take().expect("it is piped")).lines();
         let mut said = String::new();
@@ -78,7 +78,7 @@ impl Daemon {
             let Some(line) = log.next() else { return Err(said) };
             said += &line.expect("it is text");
         }
-        // An unread log would block it in the end.
+        // An unread log would block the daemon after some time.
         thread::spawn(move || log.for_each(drop));
         Ok(())
     }
@@ -92,22 +92,23 @@ impl Daemon {
 impl Drop for Daemon {
     fn drop(&mut self) {
         if let Some(pid) = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw) {
-            // It may have ended already.
+            // The daemon may already have ended.
             let _ = kill_process(pid, Signal::TERM);
         }
         let _ = self.0.wait();
     }
 }
 
-/// Whether a connection from this thread is served: the first words of HTTP/2 are the server's.
+/// Returns whether a connection from this thread is served: in HTTP/2, the server sends first.
 fn answers(socket: &Path) -> bool {
     let Ok(mut stream) = UnixStream::connect(socket) else { return false };
     stream.set_read_timeout(Some(PATIENCE)).expect("a time can be set");
     matches!(stream.read(&mut [0; 1]), Ok(1))
 }
 
-/// Runs `what`, which checks `property`, on a thread of the stranger's; `None`, with the reason printed, where that
-/// takes rights we lack. Printed to the file itself: the test harness does not show what a passing test prints.
+/// Runs `what`, which checks `property`, on a thread with another user and group. Returns `None` and prints the reason
+/// if this process lacks the required rights. The reason is written directly to standard error, because the test
+/// harness does not show the output of a passing test.
 fn as_stranger<T: Send>(property: &str, what: impl FnOnce() -> T + Send) -> Option<T> {
     if !geteuid().is_root() {
         let why = "only root can take another user's place";
@@ -149,7 +150,7 @@ fn the_socket_and_the_state_are_for_their_owner_whatever_the_mask() {
     if let Some(refused) = as_stranger(property, || kind(&socket)) {
         assert_eq!(refused, Some(std::io::ErrorKind::PermissionDenied));
     }
-    // The mode is not all: each peer is asked of the kernel.
+    // The mode is not the only check: the kernel also reports the identity of each peer.
     fs::set_permissions(&socket, fs::Permissions::from_mode(0o666)).expect("it is ours");
     let property = "straked closes a stranger's connection";
     if let Some(is_served) = as_stranger(property, || answers(&socket)) {
@@ -219,14 +220,14 @@ fn a_second_daemon_is_refused_by_the_lock_and_by_the_socket() {
     assert!(!folder.path("another").exists(), "nothing was begun");
     assert!(answers(&folder.path("socket")), "the first goes on");
     daemon.kill();
-    // No process has the lock, and none answers on what is left of the socket.
+    // No process holds the lock, and no process answers on the stale socket.
     assert!(folder.path("socket").exists(), "it was killed");
     let next = Daemon::start(&folder, "state", "socket", &[]);
     assert_eq!(mode(&folder.path("socket")), 0o660);
     drop(next);
 }
 
-/// A link is not followed, a file is not removed, and a socket that answers is not taken away.
+/// A link is not followed, a file is not removed, and a socket that answers is not replaced.
 #[test]
 fn what_is_no_stale_socket_is_left_alone() {
     let folder = Open::new();
@@ -246,7 +247,7 @@ fn what_is_no_stale_socket_is_left_alone() {
         assert_eq!(fs::read_link(folder.path(link)).expect("it is there"), folder.path(to));
     }
     assert!(!folder.path("nothing").exists(), "no link was followed");
-    // A socket that another program answers on is not taken away from it.
+    // A socket on which another program answers is not replaced.
     let theirs = UnixListener::bind(folder.path("theirs")).expect("the path is free");
     let said = folder.refused("state", "theirs", &[]);
     assert!(said.contains("a daemon answers on"), "{said}");
@@ -255,8 +256,8 @@ fn what_is_no_stale_socket_is_left_alone() {
     drop(daemon);
 }
 
-/// The command that starts the daemon again lies beside the socket. It was written through links that others had put
-/// there, with whatever mode the mask gave it.
+/// The command that starts the daemon again is in a file beside the socket. History: it was written through links of
+/// other users, with a mode that depended on the umask.
 #[test]
 fn the_command_beside_the_socket_is_written_through_no_link() {
     let folder = Open::new();

@@ -1,4 +1,4 @@
-//! `straked` as a service manager and an operator see it: options of a file, and messages about its life.
+//! Tests of `straked` with a service manager: options from a file, and messages about its state.
 
 use std::fs;
 use std::os::unix::net::{UnixDatagram, UnixStream};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use strake_testkit::Folder;
 
-/// Until a test gives up on a message that should have come long ago.
+/// The time limit of a test for a message.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The exit code of wrong options.
@@ -76,7 +76,7 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The daemon may already have ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -96,7 +96,7 @@ fn the_service_manager_is_notified_of_start_health_and_stop() {
     let socket = folder.join("socket");
     let mut command = straked();
     command.arg("--state-dir").arg(folder.join("state")).arg("--socket").arg(&socket);
-    // Rounds of maintenance are rarer than a quarter of this, so each of them sends a message.
+    // The time between rounds of upkeep is longer than a quarter of this period, so each round sends a message.
     command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "400000");
     let child = command.stderr(Stdio::null()).spawn().expect("it starts");
     let mut daemon = Daemon(child);

@@ -7,7 +7,7 @@ use strake_parity::Kernel;
 use super::{Given, id, options, source};
 use crate::args::Args;
 
-/// The options in effect. The text is a configuration file that has the same effect.
+/// Returns the options in effect, as a configuration file with the same effect.
 pub fn in_effect(given: &Given) -> String {
     let command = Args::command();
     let line = |(key, option)| {
@@ -20,7 +20,7 @@ pub fn in_effect(given: &Given) -> String {
     options(&command).map(line).collect()
 }
 
-/// The value of an option, or why it has none, and where that comes from.
+/// Returns the value of an option, or the reason why it has none, and the origin of the value.
 fn origin(given: &Given, key: &str, option: &Arg) -> (Result<String, String>, String) {
     let raw = given.matches.get_raw(&id(key)).and_then(|mut values| values.next_back());
     let text = || Ok(raw.map(|value| value.to_string_lossy().into_owned()).unwrap_or_default());
@@ -44,7 +44,7 @@ fn origin(given: &Given, key: &str, option: &Arg) -> (Result<String, String>, St
     (value, "default".to_owned())
 }
 
-/// The default of an option whose default depends on the process.
+/// Returns the default of an option whose default depends on the process.
 fn computed(args: &Args, key: &str) -> Result<String, String> {
     let text = |path: std::path::PathBuf| path.display().to_string();
     match key {

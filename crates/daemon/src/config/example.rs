@@ -1,11 +1,11 @@
-//! The example of a configuration file, from the descriptions of the options.
+//! Creates the example of a configuration file from the descriptions of the options.
 
 use clap::{Arg, CommandFactory};
 
 use super::options;
 use crate::args::Args;
 
-/// Widest line of a comment.
+/// Maximum number of columns of a comment line.
 const COLUMNS: usize = 100;
 
 const HEAD: &str = "\
@@ -16,7 +16,7 @@ const HEAD: &str = "\
 # checks the file. Changes take effect at the next start of the daemon.
 ";
 
-/// A commented file with every option.
+/// Returns a file with comments and every option.
 pub fn example() -> String {
     let command = Args::command();
     let mut text = HEAD.to_owned();
@@ -31,7 +31,7 @@ pub fn example() -> String {
     text
 }
 
-/// The default of an option, or an example of its value.
+/// Returns the default of an option, or an example of its value.
 fn value(key: &str, option: &Arg) -> String {
     if let Some(value) = option.get_default_values().first() {
         return value.to_string_lossy().into_owned();
@@ -45,10 +45,10 @@ fn value(key: &str, option: &Arg) -> String {
     .to_owned()
 }
 
-/// `value` of `key` as TOML.
+/// Returns `key` with `value` as a line of TOML.
 pub fn line(key: &str, value: &str) -> String {
     let plain = value.len() < 10 && value.bytes().all(|byte| byte.is_ascii_digit());
-    // A number with a leading zero is no TOML.
+    // A number with a leading zero is not valid TOML.
     if plain && (value == "0" || !value.starts_with('0')) && !value.is_empty() {
         return format!("{key} = {value}");
     }

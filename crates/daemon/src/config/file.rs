@@ -1,4 +1,4 @@
-//! The file as lines of keys and texts.
+//! Parses the configuration file into lines of keys and texts.
 
 use std::fs::File;
 use std::io::Read;
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use toml::de::{DeTable, DeValue};
 
-/// Longest file that is read.
+/// Maximum size of the file.
 const BYTES_MAX: u64 = 64 << 10;
 
 /// One line of the file.
@@ -15,13 +15,13 @@ const BYTES_MAX: u64 = 64 << 10;
 pub struct Entry {
     /// The name of the option.
     pub key: String,
-    /// Its value, as on the command line.
+    /// The value of the option, as on the command line.
     pub value: String,
-    /// Its line, from 1.
+    /// The line number, counted from 1.
     pub line: usize,
 }
 
-/// The content of the file `path`.
+/// Returns the content of the file `path`.
 pub fn read(path: &Path) -> Result<String, String> {
     let mut text = String::new();
     let file = File::open(path).map_err(|error| error.to_string())?;
@@ -33,10 +33,10 @@ pub fn read(path: &Path) -> Result<String, String> {
     }
 }
 
-/// The entries of `text` in the order of their lines.
+/// Returns the entries of `text` in the order of their lines.
 ///
 /// # Errors
-/// The number of a line, and what is wrong with it.
+/// A line is invalid. The error contains its number and the reason.
 pub fn parse(text: &str) -> Result<Vec<Entry>, (usize, String)> {
     let table = DeTable::parse(text).map_err(|error| {
         let at = error.span().unwrap_or(0..0);
@@ -58,7 +58,7 @@ pub fn parse(text: &str) -> Result<Vec<Entry>, (usize, String)> {
     Ok(entries)
 }
 
-/// A value as the command line has it.
+/// Converts a value to its form on the command line.
 fn text_of(value: &DeValue<'_>) -> Result<String, String> {
     match value {
         DeValue::String(text) if text.contains(['\n', '\0']) => {
@@ -85,7 +85,7 @@ fn named(value: &DeValue<'_>) -> &'static str {
     }
 }
 
-/// The line in which `at` starts.
+/// Returns the number of the line in which `at` starts.
 fn line_of(text: &str, at: &Range<usize>) -> usize {
     1 + text.bytes().take(at.start).filter(|byte| *byte == b'\n').count()
 }

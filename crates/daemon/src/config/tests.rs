@@ -33,7 +33,7 @@ impl Place {
     }
 }
 
-/// What is said of a file with `text`, without its path.
+/// Returns the error of a file with `text`, without the path of the file.
 fn refused(text: &str) -> String {
     let place = Place::new(text);
     let why = entries_of(&place.path()).expect_err("it is wrong");
@@ -78,7 +78,7 @@ fn the_command_line_is_over_the_file_and_the_file_over_the_default() {
     }
 }
 
-/// The text is a configuration file itself.
+/// The printed text is itself a valid configuration file.
 #[test]
 fn what_is_in_effect_can_be_used_as_a_file() {
     let first = Place::new("metrics = \"unix:/srv/a \\\"b\\\\\"\nassemble-timeout = \"never\"\n");
@@ -172,7 +172,7 @@ fn files_that_cannot_be_read_are_refused() {
     assert!(matches!(place.read(&[]), Err(Refused::File(_))));
 }
 
-/// No second table of options can differ from that of the program.
+/// The example cannot differ from the table of options of the program.
 #[test]
 fn the_example_has_every_option_and_is_a_file_once_its_lines_are_uncommented() {
     let text = example();

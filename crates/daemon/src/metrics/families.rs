@@ -1,4 +1,4 @@
-//! Every metric there is. `docs/metrics.md` has the same table, and a test compares them.
+//! All metrics. `docs/metrics.md` has the same table, and a test compares them.
 
 use super::Snapshot;
 use super::text::{Family, Kind, Text};
@@ -21,7 +21,7 @@ const fn counter(
     Family { name, kind: Kind::Counter, help, samples }
 }
 
-/// Every metric.
+/// The families of all metrics.
 pub const FAMILIES: &[Family] = &[
     gauge("strake_build_info", "The running version.", |s, to| {
         to.say(&[("version", &s.daemon.version)], 1);
@@ -184,7 +184,7 @@ pub const FAMILIES: &[Family] = &[
     }),
 ];
 
-/// A figure of each array that runs: one that does not has none.
+/// Writes a value of each running array. Other arrays have no value.
 fn of_running(s: &Snapshot, to: &mut Text, figure: fn(&Array, &Counters) -> u64) {
     for array in &s.arrays {
         if let Some(counters) = &array.counters {
@@ -201,7 +201,7 @@ fn of_jobs(s: &Snapshot, to: &mut Text, figure: fn(&Progress) -> u64) {
     }
 }
 
-/// A figure of each path to a remote drive.
+/// Writes a value of each path to a remote drive.
 fn of_paths(s: &Snapshot, to: &mut Text, figure: fn(&DrivePath) -> u64) {
     for drive in &s.drives {
         for path in &drive.paths {
@@ -210,7 +210,7 @@ fn of_paths(s: &Snapshot, to: &mut Text, figure: fn(&DrivePath) -> u64) {
     }
 }
 
-/// A figure of each remote drive that was connected.
+/// Writes a value of each remote drive that was connected.
 fn of_remote(s: &Snapshot, to: &mut Text, figure: fn(&Drive) -> u64) {
     for drive in s.drives.iter().filter(|drive| !drive.paths.is_empty()) {
         to.say(&[("drive", &drive.path)], figure(drive));
@@ -221,7 +221,7 @@ fn is_online(export: &Export) -> bool {
     export.state == "online"
 }
 
-/// A figure of each export whose array is served.
+/// Writes a value of each export whose array is served.
 fn of_exports(s: &Snapshot, to: &mut Text, figure: fn(&Export) -> u64) {
     for export in s.exports.iter().filter(|export| is_online(export)) {
         to.say(&[("export", &export.name)], figure(export));

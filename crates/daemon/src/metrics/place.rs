@@ -4,17 +4,17 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// Where metrics are served: only on this machine, since clients do not authenticate.
+/// The address of the metrics. It is always local, because clients do not authenticate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// A socket of mode 0660, for those who may call the daemon.
+    /// A Unix socket of mode 0660, for the users that may call the daemon.
     Unix(PathBuf),
-    /// An address that no other machine reaches.
+    /// A loopback address, which other hosts cannot reach.
     Loopback(SocketAddr),
 }
 
 impl Place {
-    /// The path of the socket, if it is one.
+    /// Returns the path of the Unix socket; `None` for a loopback address.
     pub fn unix(&self) -> Option<&Path> {
         match self {
             Self::Unix(path) => Some(path),

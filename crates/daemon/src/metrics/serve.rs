@@ -1,4 +1,4 @@
-//! The HTTP server of metrics: one document, few connections, and none for long.
+//! The HTTP server of metrics. It serves one document, and limits the number and the duration of connections.
 
 use std::convert::Infallible;
 use std::io;
@@ -22,19 +22,19 @@ use crate::args::METRICS;
 use crate::shared::Shared;
 use crate::socket::{self, Socket};
 
-/// Connections at a time. A monitoring system asks a few times a minute.
+/// Maximum number of connections at a time. A monitoring system sends a few requests per minute.
 pub const CONNECTIONS_MAX: usize = 8;
 
-/// How long one may take from being accepted to the last byte of its answer.
+/// Time limit of a connection from its acceptance to the last byte of the answer.
 const CONNECTION_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// Most bytes of a request and its headers; the least that hyper takes.
+/// Maximum size of a request with its headers; the smallest limit that hyper permits.
 const REQUEST_BYTES_MAX: usize = 8192;
 
-/// Headers of a request.
+/// Maximum number of headers of a request.
 const HEADERS_MAX: usize = 64;
 
-/// How long to wait after a connection could not be accepted: descriptors do not come back at once.
+/// Wait after a connection could not be accepted, because descriptors do not become free immediately.
 const PAUSE: Duration = Duration::from_millis(100);
 
 enum Listener {
@@ -42,7 +42,7 @@ enum Listener {
     Tcp(TcpListener),
 }
 
-/// Metrics that can be asked for, once they are [served](Self::serve).
+/// A listener for requests of metrics, which are answered while it is [served](Self::serve).
 pub struct Metrics(Listener);
 
 trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
@@ -52,7 +52,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 /// Listens.
 ///
 /// # Errors
-/// When that is not possible there.
+/// The address cannot be used.
 pub async fn listen(place: &Place) -> Result<Metrics, String> {
     Ok(Metrics(match place {
         Place::Unix(path) => {
@@ -69,7 +69,7 @@ pub async fn listen(place: &Place) -> Result<Metrics, String> {
 }
 
 impl Metrics {
-    /// Where, for people and with the port that the kernel chose if none was given.
+    /// Returns the address as text, with the port that the kernel chose if none was given.
     pub fn place(&self) -> String {
         match &self.0 {
             Listener::Unix(_, socket) => format!("unix:{}", socket.path().display()),
@@ -79,7 +79,7 @@ impl Metrics {
         }
     }
 
-    /// Answers for ever.
+    /// Answers requests, without an end.
     pub async fn serve(self, shared: Shared) {
         let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         loop {
@@ -95,13 +95,13 @@ impl Metrics {
             let answering = answer_all(stream, shared.clone());
             tokio::spawn(async move {
                 let _place = place;
-                // A client that does not ask, or does not read, in time is not worth a log line.
+                // A client that exceeds the time limit is not logged.
                 let _ = tokio::time::timeout(CONNECTION_TIME_MAX, answering).await;
             });
         }
     }
 
-    /// The next client that may ask.
+    /// Accepts the next permitted client.
     async fn accept(&self) -> io::Result<Box<dyn Stream>> {
         match &self.0 {
             Listener::Tcp(listener) => Ok(Box::new(listener.accept().await?.0)),
@@ -138,7 +138,7 @@ async fn answer_all(stream: Box<dyn Stream>, shared: Shared) {
     }
 }
 
-/// The answer to a request for anything else.
+/// Returns the answer to a request for anything other than the metrics; `None` for a request for the metrics.
 fn refusal(request: &Request<Incoming>) -> Option<Response<Full<Bytes>>> {
     if request.uri().path() != "/metrics" {
         return Some(plain(StatusCode::NOT_FOUND, "there is nothing but /metrics\n"));

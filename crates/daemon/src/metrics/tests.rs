@@ -1,4 +1,4 @@
-//! Metrics are those that the document describes, in a form that monitoring systems read; connections are bounded.
+//! Tests that the metrics match the document and the text format, and that connections are limited.
 
 use super::place::Place;
 use super::serve::listen;
@@ -15,7 +15,7 @@ use strake_api::v1::{
 };
 use strake_control::{Control, Options};
 
-/// One of everything.
+/// A snapshot with one object of each kind.
 fn full() -> Snapshot {
     let array = Array {
         name: "tank".into(),
@@ -39,7 +39,7 @@ fn full() -> Snapshot {
     Snapshot { daemon, arrays: vec![array], drives: vec![drive], exports: vec![export] }
 }
 
-/// A metric as people meet it: its kind and its labels.
+/// The metrics by name, each with its kind and its labels.
 type Known = BTreeMap<String, (String, BTreeSet<String>)>;
 
 fn documented() -> Known {
@@ -130,7 +130,7 @@ fn metrics_are_asked_for_on_this_machine_only() {
     }
 }
 
-/// A daemon without arrays that gives its metrics.
+/// A daemon without arrays that serves metrics.
 struct Served {
     folder: PathBuf,
     shared: Shared,
@@ -158,11 +158,11 @@ impl Served {
         stream
     }
 
-    /// What is answered to these bytes; empty when the connection was closed.
+    /// Returns the answer to `bytes`; empty if the connection was closed.
     fn ask(&self, bytes: &[u8]) -> String {
         let mut stream = self.dial();
         let mut answer = Vec::new();
-        // It may have been closed already.
+        // The connection may already be closed.
         let _ = stream.write_all(bytes);
         let _ = stream.read_to_end(&mut answer);
         String::from_utf8(answer).expect("it is text")

@@ -3,15 +3,15 @@
 use super::Snapshot;
 use std::fmt::{Display, Write as _};
 
-/// The content type of what [`Text::end`] returns.
+/// The content type of the text that [`Text::end`] returns.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Whether a figure only grows.
+/// The kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It does, until its subject begins again. Samples have the suffix `_total`.
+    /// The value only increases, until its subject restarts. Samples have the suffix `_total`.
     Counter,
-    /// It does not.
+    /// The value can increase and decrease.
     Gauge,
 }
 
@@ -24,25 +24,25 @@ impl Kind {
     }
 }
 
-/// Samples of one name.
+/// A metric family: the samples of one name.
 pub struct Family {
     pub name: &'static str,
     pub kind: Kind,
     pub help: &'static str,
-    /// Says all of them.
+    /// Writes all samples of the family.
     pub samples: fn(&Snapshot, &mut Text),
 }
 
-/// Text that is being written.
+/// Writes the text.
 #[derive(Default)]
 pub struct Text {
     out: String,
-    /// What is before the labels of a sample.
+    /// The name of the current samples, with its suffix.
     name: String,
 }
 
 impl Text {
-    /// What is said from here on is of `family`.
+    /// Starts `family`. The samples that follow belong to it.
     pub fn begin(&mut self, family: &Family) {
         let Family { name, kind, help, .. } = family;
         let word = kind.word();
@@ -52,7 +52,7 @@ impl Text {
         self.name = format!("{name}{suffix}");
     }
 
-    /// A sample.
+    /// Writes a sample.
     pub fn say(&mut self, labels: &[(&str, &str)], value: impl Display) {
         self.out.push_str(&self.name);
         for (at, (label, text)) in labels.iter().enumerate() {
@@ -65,7 +65,7 @@ impl Text {
         let _ = writeln!(self.out, "{end} {value}");
     }
 
-    /// Adds the value of a label, in which three characters mean something else (section "ABNF", `escaped-char`).
+    /// Adds the value of a label. Three characters are escaped (section "ABNF", `escaped-char`).
     fn quote(&mut self, text: &str) {
         for character in text.chars() {
             match character {
@@ -77,7 +77,7 @@ impl Text {
         }
     }
 
-    /// All of it.
+    /// Returns the whole text.
     pub fn end(mut self) -> String {
         self.out.push_str("# EOF\n");
         self.out

@@ -44,7 +44,7 @@ fn paths_and_abstract_sockets_receive_messages() {
     assert_eq!(received(&bound), "STOPPING=1\nSTATUS=stopping\n");
 }
 
-/// The daemon serves nevertheless.
+/// If the service manager cannot be reached, the daemon serves nevertheless.
 #[test]
 fn a_manager_that_cannot_be_reached_is_no_failure() {
     for wrong in ["relative", "vsock:2:1234", "/no/such/socket", &format!("/{}", "x".repeat(200))] {
@@ -89,7 +89,7 @@ fn four_messages_fit_into_a_period() {
         Service::new(&environment, PID).every()
     };
     assert_eq!(every(path.to_str(), Some("8000000")), Some(Duration::from_secs(2)));
-    // The status stays current without a watchdog, and with a long period.
+    // The status remains current without a watchdog, and with a long period.
     assert_eq!(every(path.to_str(), None), Some(Duration::from_secs(10)));
     assert_eq!(every(path.to_str(), Some("300000000")), Some(Duration::from_secs(10)));
     // No message could be sent.

@@ -1,4 +1,4 @@
-//! Arrays.
+//! The calls about arrays.
 
 use std::time::Duration;
 
@@ -18,10 +18,10 @@ use tonic::{Request, Response, Status, async_trait};
 
 use crate::shared::{Answer, Shared, check_drives, check_text, check_texts};
 
-/// Time between two answers of a watch when the client does not say.
+/// Time between two answers of a watch if the client requests none.
 const WATCH_EVERY: Duration = Duration::from_millis(500);
 
-/// Shortest time a client may ask for, so that watching cannot become a load.
+/// Minimum time that a client may request, so that watches do not load the daemon.
 const WATCH_EVERY_MIN: Duration = Duration::from_millis(50);
 
 #[async_trait]
@@ -55,7 +55,7 @@ impl ArrayService for Shared {
             us => Duration::from_micros(us).max(WATCH_EVERY_MIN),
         };
         let name = request.name.clone();
-        // An array that is not there is the answer to the call, not the first item of the stream.
+        // An unknown array is an error of the call, and not the first item of the stream.
         let first = self.run(move |m| m.array(&name)).await?;
         let (send, receive) = mpsc::channel(1);
         tokio::spawn(watch(self.clone(), request.name, first, every, send));
@@ -167,7 +167,7 @@ impl ArrayService for Shared {
     }
 }
 
-/// Sends the array whenever it differs from what was sent last, until the client has disconnected or the array was
+/// Sends the array whenever it differs from the last sent state, until the client has disconnected or the array was
 /// removed.
 async fn watch(
     shared: Shared,
@@ -195,7 +195,7 @@ async fn watch(
                 }
             }
             Err(status) => {
-                // The client may have gone in the meantime, which ends the watch nevertheless.
+                // The client may have disconnected in the meantime, which also ends the watch.
                 let _ = send.send(Err(status)).await;
                 return;
             }

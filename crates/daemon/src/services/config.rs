@@ -1,4 +1,4 @@
-//! What is recorded, as one document.
+//! The calls about the recorded configuration as one document.
 
 use strake_api::v1::config_service_server::ConfigService;
 use strake_api::v1::{ConfigChange, ConfigDocument, GetConfigRequest, RestoreConfigRequest};

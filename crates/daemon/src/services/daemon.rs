@@ -1,4 +1,4 @@
-//! The daemon itself.
+//! The calls about the daemon.
 
 use strake_api::v1::daemon_service_server::DaemonService;
 use strake_api::v1::{
@@ -34,7 +34,7 @@ impl DaemonService for Shared {
     async fn stop_daemon(&self, request: Request<StopDaemonRequest>) -> Answer<StopDaemonResponse> {
         check_drives(&request.get_ref().accept)?;
         let (actor, command) = (actor_of(&request), request.into_inner());
-        // Without a turn: a stop does not wait for commands that wait for drives.
+        // The call takes no permit of commands: a stop must not wait for commands that wait for drives.
         self.call(move |control| control.command(&actor, &command, Control::check_stop)).await?;
         self.stop.notify_one();
         Ok(Response::new(StopDaemonResponse { pid: std::process::id() }))

@@ -1,4 +1,4 @@
-//! Drives.
+//! The calls about drives.
 
 use strake_api::v1::drive_service_server::DriveService;
 use strake_api::v1::{

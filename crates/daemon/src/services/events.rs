@@ -1,4 +1,4 @@
-//! Events: of the past, and as they happen.
+//! The calls about events: recorded events, and new events as they occur.
 
 use strake_api::v1::event_service_server::EventService;
 use strake_api::v1::{
@@ -13,7 +13,7 @@ use tonic::{Request, Response, Status, async_trait};
 
 use crate::shared::{Answer, Shared, check_text, check_texts, status_of};
 
-/// Events on their way to one client.
+/// Maximum number of queued events for one client.
 const IN_FLIGHT: usize = 64;
 
 #[async_trait]
@@ -62,8 +62,9 @@ impl EventService for Shared {
     }
 }
 
-/// Sends events from number `from` on (0: only new ones), until the client has disconnected. Woken by the newest
-/// number; what came in between is read from what is kept, so a slow client misses nothing that is still there.
+/// Sends the events from number `from` on (0: only new events) until the client has disconnected. A new event number
+/// wakes this function. Earlier events are read from the recorded events, so a slow client receives every event that is
+/// still recorded.
 async fn follow(
     shared: Shared,
     from: u64,
@@ -80,7 +81,7 @@ async fn follow(
                 return;
             }
         }
-        // Events that the filter held back are behind us nevertheless.
+        // Events that the filter excludes count as processed.
         next = next.max(seen + 1);
         tokio::select! {
             () = send.closed() => return,

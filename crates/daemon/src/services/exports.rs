@@ -1,4 +1,4 @@
-//! Exports.
+//! The calls about exports.
 
 use strake_api::v1::export_service_server::ExportService;
 use strake_api::v1::{

@@ -1,4 +1,4 @@
-//! Jobs.
+//! The calls about jobs.
 
 use strake_api::v1::job_service_server::JobService;
 use strake_api::v1::{ChangeJobRequest, JobChange, ListJobsRequest, ListJobsResponse};

@@ -1,4 +1,4 @@
-//! Spares.
+//! The calls about spares.
 
 use strake_api::v1::spare_service_server::SpareService;
 use strake_api::v1::{

@@ -1,4 +1,4 @@
-//! All hooks, and the thread on which they work.
+//! All hooks, and the thread on which they run.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -18,25 +18,25 @@ use crate::limits::{HOOKS_MAX, Limits, RESOLVER_THREADS};
 use crate::spec::{Checked, HookSpec};
 use crate::way::{Inside, Setting};
 
-/// Kind of an event that a daemon may record about a hook that fails. It is never delivered: hooks would deliver it,
-/// and the one that fails would cause the next.
+/// The kind of event that a daemon may record about a failing hook. It is never delivered, because the failing hook
+/// would fail again and cause the next event.
 pub const KIND_HOOK_FAILED: &str = "hook_failed";
 
-/// What [`Alerts`] needs to know from outside.
+/// The settings of [`Alerts`].
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Name of this machine, for recipients of events from several machines.
+    /// The name of this host, for recipients of events from several hosts.
     pub host: String,
-    /// Where waiting comes from.
+    /// The source of time.
     pub clock: Arc<dyn Clock>,
-    /// How fast, and how long at most.
+    /// The limits of the rate and of the duration.
     pub limits: Limits,
-    /// Certificates (DER) that are trusted besides those of the machine.
+    /// Certificates (DER) that are trusted in addition to those of the host.
     pub roots: Vec<Vec<u8>>,
 }
 
 impl Settings {
-    /// The usual settings of the machine called `host`.
+    /// Returns the default settings of the host named `host`.
     #[must_use]
     pub fn new(host: impl Into<String>) -> Self {
         Self {
@@ -48,16 +48,16 @@ impl Settings {
     }
 }
 
-/// Whether adding changed something.
+/// The result of adding a hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Added {
     /// The hook is new.
     Created,
-    /// The same hook was there already.
+    /// The same hook already existed.
     Unchanged,
 }
 
-/// The hooks of a daemon. Clones are the same hooks.
+/// The hooks of a daemon. Clones share the same hooks.
 #[derive(Clone, Debug)]
 pub struct Alerts {
     inner: Arc<Inner>,
@@ -69,7 +69,7 @@ struct Inner {
     runtime: Handle,
     stopping: watch::Sender<bool>,
     hooks: Mutex<BTreeMap<String, Working>>,
-    /// Dropping it ends the thread.
+    /// Dropping the sender ends the thread.
     thread: Mutex<Option<oneshot::Sender<()>>>,
 }
 
@@ -77,15 +77,15 @@ struct Inner {
 struct Working {
     hook: Arc<Hook>,
     task: AbortHandle,
-    /// Its other end is dropped with the task. Taken by the call that stops.
+    /// The other end is dropped with the task. The call that stops takes this receiver.
     ended: Option<Receiver<()>>,
 }
 
 impl Alerts {
-    /// Starts the thread that delivers. There are no hooks yet.
+    /// Starts the thread that delivers, without hooks.
     ///
     /// # Errors
-    /// `System`: the machine has no thread or descriptor left.
+    /// `System`: the host has no thread or descriptor left.
     pub fn new(settings: Settings) -> Result<Self, AlertError> {
         Self::start(settings, Inside::Loopback)
     }
@@ -103,9 +103,9 @@ impl Alerts {
         let handle = runtime.handle().clone();
         let (end, ended) = oneshot::channel::<()>();
         let run = move || {
-            // An error says that the other end was dropped, which is a request to end as well.
+            // An error means that the other end was dropped, which also requests the end.
             let _ = runtime.block_on(ended);
-            // Does not wait for a resolver that hangs.
+            // This call does not wait for an unresponsive resolver.
             runtime.shutdown_background();
         };
         std::thread::Builder::new().name("strake-alerts".into()).spawn(run).map_err(failed)?;
@@ -122,15 +122,15 @@ impl Alerts {
     /// Adds a hook at the operator's request.
     ///
     /// # Errors
-    /// `Usage`: it makes no sense, or its program may not be run. `Exists`: another hook has the name. `TooMany`:
-    /// there are [`HOOKS_MAX`]. `Stopped`.
+    /// `Usage`: the hook is invalid, or its program may not be run. `Exists`: another hook has the name. `TooMany`:
+    /// there are already [`HOOKS_MAX`] hooks. `Stopped`: alerts were stopped.
     pub fn add(&self, spec: HookSpec) -> Result<(Added, v1::Hook), AlertError> {
         spec.check()?;
         self.restore(spec)
     }
 
-    /// Adds a hook that was recorded earlier. Differs from [`Self::add`] in that its program may be missing at this
-    /// moment: a hook must not be lost because a file system is mounted late.
+    /// Adds a hook that was recorded earlier. In contrast to [`Self::add`], its program may be missing at this moment:
+    /// a hook must not be lost because a file system is mounted late.
     ///
     /// # Errors
     /// As [`Self::add`], except about the program.
@@ -147,7 +147,7 @@ impl Alerts {
         Ok((Added::Created, listed))
     }
 
-    /// What [`Self::add`] would answer, without adding anything.
+    /// Returns the result that [`Self::add`] would return, without adding the hook.
     ///
     /// # Errors
     /// As [`Self::add`].
@@ -157,7 +157,7 @@ impl Alerts {
         Ok(present.map_or(Added::Created, |(added, _)| added))
     }
 
-    /// The hook itself when it is there already, or why it cannot be added.
+    /// Returns the hook if it already exists, or the error if it cannot be added.
     fn present(
         &self,
         hooks: &BTreeMap<String, Working>,
@@ -179,8 +179,8 @@ impl Alerts {
         Ok(None)
     }
 
-    /// Removes a hook; what it had not delivered is dropped, and a delivery under way is broken off. Gives it back as
-    /// it was.
+    /// Removes a hook. Its undelivered events are dropped, and a running delivery is cancelled. Returns the removed
+    /// hook.
     ///
     /// # Errors
     /// `NotFound`.
@@ -190,20 +190,20 @@ impl Alerts {
         Ok(working.hook.listed())
     }
 
-    /// All hooks by name, without credentials.
+    /// Returns all hooks, sorted by name, without credentials.
     #[must_use]
     pub fn list(&self) -> Vec<v1::Hook> {
         self.inner.hooks().values().map(|working| working.hook.listed()).collect()
     }
 
-    /// All hooks by name as they are to be recorded: with credentials.
+    /// Returns all hooks, sorted by name, in the form to record: with credentials.
     #[must_use]
     pub fn specs(&self) -> Vec<HookSpec> {
         self.inner.hooks().values().map(|working| working.hook.checked.spec.clone()).collect()
     }
 
-    /// Offers `event` to every hook that asks for events this bad. Never waits for a delivery and never fails; what
-    /// does not fit is counted and summed up in a later message.
+    /// Offers `event` to every hook that requests events of its severity. Never waits for a delivery and never fails.
+    /// Events that do not fit into a queue are counted and summarized in a later message.
     pub fn offer(&self, event: &Event) {
         if event.kind == KIND_HOOK_FAILED {
             return;
@@ -213,11 +213,12 @@ impl Alerts {
         }
     }
 
-    /// Sends one test event now, in one try, past the queue, the severity and the pace, and waits for the outcome: at
-    /// most the limits for one try. Not for a thread that others wait for.
+    /// Sends one test event immediately, in one attempt, without regard to the queue, the severity and the pace. Waits
+    /// for the outcome, for at most the limits of one attempt. Must not be called on a thread that other work waits
+    /// for.
     ///
     /// # Errors
-    /// `NotFound`; `Delivery` with the reason; `Stopped` when alerts were stopped meanwhile.
+    /// `NotFound`; `Delivery` with the reason; `Stopped` if alerts were stopped in the meantime.
     pub fn test(&self, name: &str) -> Result<v1::Hook, AlertError> {
         let hook = {
             let hooks = self.inner.hooks();
@@ -242,19 +243,19 @@ impl Alerts {
         Ok(hook.listed())
     }
 
-    /// Stops: every hook sends what it still has in one message and one try, and what is not done after `limit` is
-    /// broken off. Hooks stay listed; a second call does nothing.
+    /// Stops the delivery. Every hook sends its remaining events in one message and one attempt. Deliveries that have
+    /// not finished after `limit` are cancelled. Hooks remain listed, and a second call does nothing.
     pub fn stop(&self, limit: Duration) -> Stopped {
         self.inner.stopping.send_replace(true);
         let mut ending = Vec::new();
         for working in self.inner.hooks().values_mut() {
             ending.extend(working.ended.take().map(|ended| (ended, working.task.clone())));
         }
-        // From here on without the lock, so that no offer of an event waits.
+        // From here on the lock is not held, so that no offer of an event waits.
         let start = Instant::now();
         let mut broken_off = 0;
         for (ended, task) in ending {
-            // Nothing is ever sent.
+            // The task never sends a value; it drops its end.
             let left = limit.saturating_sub(start.elapsed());
             if ended.recv_timeout(left) == Err(RecvTimeoutError::Timeout) {
                 task.abort();
@@ -266,16 +267,16 @@ impl Alerts {
     }
 }
 
-/// How stopping went.
+/// The result of a stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stopped {
-    /// Hooks whose last delivery was broken off.
+    /// The number of hooks whose last delivery was cancelled.
     pub broken_off: usize,
 }
 
 impl Inner {
     fn hooks(&self) -> MutexGuard<'_, BTreeMap<String, Working>> {
-        // The map is changed by single calls, so a panic elsewhere does not leave it half changed.
+        // Single calls change the map, so a panic cannot leave a partial change.
         self.hooks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -319,7 +320,7 @@ fn stopped() -> AlertError {
     AlertError::new(AlertErrorKind::Stopped, "straked is stopping; hooks receive no more events")
 }
 
-/// What a test sends. Number 0 is never given to an event that happened.
+/// The event that a test sends. A real event never has number 0.
 fn test_event(name: &str) -> Event {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Event {

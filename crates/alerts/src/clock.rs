@@ -1,4 +1,4 @@
-//! Time, as an argument: tests turn the hands themselves.
+//! Time as an argument, so that tests can set it.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -8,19 +8,19 @@ use std::time::{Duration, Instant};
 
 use crate::error::Failure;
 
-/// A sleep that can be dropped before it is over.
+/// A sleep that can be dropped before it ends.
 pub type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Where all waiting of this crate comes from.
+/// The source of time for all waits of this crate.
 pub trait Clock: Debug + Send + Sync {
-    /// Time since some moment in the past; never goes back.
+    /// Returns the time since a fixed moment in the past. It never decreases.
     fn now(&self) -> Duration;
 
-    /// Is over once `now` is later by `time` than when this was called.
+    /// Sleeps until `now` has increased by `time` since this call.
     fn sleep(&self, time: Duration) -> Sleep;
 }
 
-/// The machine's monotonic clock.
+/// The monotonic clock of the host.
 #[derive(Debug)]
 pub struct SystemClock {
     start: Instant,
@@ -42,7 +42,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// `work`, unless it takes longer than `limit`; it is dropped then.
+/// Runs `work`, which is dropped if it takes longer than `limit`.
 pub(crate) async fn within<T>(
     clock: &dyn Clock,
     limit: Duration,

@@ -1,17 +1,17 @@
-//! Why a hook was refused or could not deliver.
+//! The reasons why a hook was refused or could not deliver.
 
 use std::fmt;
 
-/// What to decide on.
+/// The kind of an error, on which callers decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AlertErrorKind {
-    /// The hook makes no sense as put.
+    /// The hook is invalid.
     Usage,
-    /// There is another hook of that name.
+    /// Another hook has this name.
     Exists,
-    /// There is no hook of that name.
+    /// No hook has this name.
     NotFound,
-    /// There are as many hooks as there may be.
+    /// The maximum number of hooks is reached.
     TooMany,
     /// The test event did not arrive.
     Delivery,
@@ -21,12 +21,12 @@ pub enum AlertErrorKind {
     Stopped,
 }
 
-/// A kind to match and words for a person.
+/// A kind to match, and a text for the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AlertError {
-    /// What to decide on.
+    /// The kind, on which callers decide.
     pub kind: AlertErrorKind,
-    /// What failed, on what, why, and what to do. Never contains credentials.
+    /// The failed operation, its object, the reason, and the remedy. Never contains credentials.
     pub what: String,
 }
 
@@ -48,21 +48,21 @@ impl fmt::Display for AlertError {
 
 impl std::error::Error for AlertError {}
 
-/// Why one try of a delivery failed.
+/// The reason why one attempt of a delivery failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
-    /// Whether the same again may succeed.
+    /// Whether another attempt may succeed.
     pub again: Again,
-    /// For a person; never contains credentials.
+    /// The text for the operator. Never contains credentials.
     pub what: String,
 }
 
-/// Whether a try is worth repeating.
+/// Whether an attempt is repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Again {
-    /// The other side was not there, or said that it is its own fault.
+    /// The peer could not be reached, or reported an error of its own.
     Yes,
-    /// It understood and refused: it would refuse again.
+    /// The peer refused the message and would refuse it again.
     No,
 }
 

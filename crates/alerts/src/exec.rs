@@ -1,4 +1,4 @@
-//! Delivery to a program on this machine.
+//! Delivery to a program on this host.
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, Seek as _, Write as _};
@@ -21,20 +21,21 @@ use crate::notice::Message;
 use crate::text::{cut, one_line};
 use crate::way::Setting;
 
-/// Where a program finds others. Fixed: what the daemon was started with says nothing about what a hook needs.
+/// The search path for programs that the program runs. It is fixed, because the environment of the daemon does not
+/// describe the needs of a hook.
 const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Bytes of one variable of the environment.
+/// Maximum number of bytes of one environment variable.
 const VARIABLE_BYTES_MAX: usize = 256;
 
-/// The path of a program, and nothing else: what to do is its own business.
+/// The path of a program, without arguments.
 #[derive(Debug)]
 pub(crate) struct Program {
     pub path: PathBuf,
 }
 
 impl Program {
-    /// Checks the words; [`may_run`] checks the file, at every run, because files change.
+    /// Checks the text. [`may_run`] checks the file at every run, because files change.
     pub(crate) fn parse(target: &str) -> Result<Self, String> {
         let path = Path::new(target);
         if !path.is_absolute() || target.chars().any(char::is_control) {
@@ -45,12 +46,12 @@ impl Program {
         Ok(Self { path: path.to_owned() })
     }
 
-    /// One try: runs the program to its end.
+    /// One attempt: runs the program to its end.
     pub(crate) async fn tell(&self, message: &Message, setting: &Setting) -> Result<(), Failure> {
         let path = may_run(self)?;
         let mut run = Run::start(&path, message)
             .map_err(|e| Failure::passing(format!("cannot start {}: {e}", path.display())))?;
-        // It ran, so it may have notified a person: once more could be once too often.
+        // The program ran, so it may have notified a person. Another attempt could notify the person twice.
         let ended = setting.in_time(run.ended()).await;
         let (status, said) = ended.map_err(|failure| Failure::lasting(failure.what))?;
         if status.success() { Ok(()) } else { Err(Failure::lasting(ending(status, &said))) }
@@ -64,8 +65,7 @@ struct Run {
     output: pipe::Receiver,
 }
 
-/// The process group of a program, as long as it certainly is that: once the program is reaped, its number may be given
-/// to another group.
+/// The process group of a program, until the program is reaped. Afterwards another group may have its ID.
 #[derive(Default)]
 struct Group(Mutex<Option<Pid>>);
 
@@ -75,7 +75,7 @@ impl Group {
     }
 
     fn kill(group: Pid) {
-        // It fails when all have ended already, which is what it is for.
+        // The call fails if all processes have already ended, which is the intended state.
         let _ = kill_process_group(group, Signal::KILL);
     }
 }
@@ -85,13 +85,13 @@ impl Run {
         let (reader, writer) = io::pipe()?;
         let output = pipe::Receiver::from_owned_fd(reader.into())?;
         let group = Arc::new(Group::default());
-        // The thread comes first: a program must not start without a thread that can wait for it.
+        // The thread is started first: a program must not start without a thread that can wait for it.
         let (give, take) = mpsc::channel();
         let (tell, status) = oneshot::channel();
         let shared = group.clone();
         let reap = move || {
             if let Ok(child) = take.recv() {
-                // A delivery that was broken off no longer receives it.
+                // A cancelled delivery no longer receives the status.
                 let _ = tell.send(reap(child, &shared));
             }
         };
@@ -102,8 +102,8 @@ impl Run {
         Ok(Self { group, status, output })
     }
 
-    /// How the program ended, and the beginning of what it printed. The rest of its output is read and dropped, so
-    /// that it neither blocks nor fills memory.
+    /// Returns the exit status of the program and the beginning of its output. The rest of the output is read and
+    /// dropped, so that the program does not block and memory is bounded.
     async fn ended(&mut self) -> Result<(ExitStatus, String), Failure> {
         let mut said = Vec::new();
         let mut buffer = vec![0; 16 << 10];
@@ -128,9 +128,9 @@ impl Run {
 }
 
 impl Run {
-    /// What lies in the pipe after the program ended, as far as it is kept. Asked of the kernel itself: tokio may not
-    /// have heard yet that there is something. A process that left the group may hold the pipe open, so nothing is
-    /// waited for.
+    /// Reads the output that is in the pipe after the program ended, up to the kept size. Reads directly from the
+    /// kernel, because tokio may not have received the readiness yet. Does not wait, because a process that left the
+    /// group may keep the pipe open.
     fn rest(&self, said: &mut Vec<u8>, buffer: &mut [u8]) {
         while said.len() < EXCERPT_BYTES
             && let Ok(bytes @ 1..) = rustix::io::read(&self.output, &mut *buffer)
@@ -148,7 +148,7 @@ impl Drop for Run {
     }
 }
 
-/// Waits for the end of a program, ends what it left behind in its group, and only then forgets its number.
+/// Waits for the end of a program, kills the remaining processes of its group, and only then reaps the program.
 fn reap(mut child: Child, group: &Group) -> io::Result<ExitStatus> {
     let id = Pid::from_child(&child);
     waitid(WaitId::Pid(id), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)?;
@@ -158,8 +158,8 @@ fn reap(mut child: Child, group: &Group) -> io::Result<ExitStatus> {
     child.wait()
 }
 
-/// The program with nothing of ours but the event: no arguments, no shell, a small environment. Every descriptor of
-/// this process is closed on exec, as the standard library and rustix open them.
+/// Returns the command of the program, which inherits only the event: no arguments, no shell, a small environment.
+/// Every descriptor of this process is closed on exec, because the standard library and rustix open them in this way.
 fn command(path: &Path, message: &Message, output: io::PipeWriter) -> io::Result<Command> {
     let mut command = Command::new(path);
     command
@@ -181,7 +181,7 @@ fn keep(said: &mut Vec<u8>, bytes: &[u8]) {
     said.extend_from_slice(&bytes[..bytes.len().min(room)]);
 }
 
-/// `bytes` as something to read from. A file in memory, because a pipe would need a writer.
+/// Returns `bytes` as standard input. It is a file in memory, because a pipe would need a writer.
 fn input(bytes: &[u8]) -> io::Result<Stdio> {
     let mut file = File::from(memfd_create("strake-event", MemfdFlags::CLOEXEC)?);
     file.write_all(bytes)?;
@@ -202,7 +202,7 @@ fn ending(status: ExitStatus, said: &str) -> String {
     if said.is_empty() { how } else { format!("{how}: {said}") }
 }
 
-/// The file to run, when only root and the user of the daemon can have put something else in its place.
+/// Returns the file to run, if only root and the user of the daemon could have replaced it.
 pub(crate) fn may_run(program: &Program) -> Result<PathBuf, Failure> {
     let shown = program.path.display();
     let path = fs::canonicalize(&program.path)
@@ -227,16 +227,16 @@ pub(crate) fn may_run(program: &Program) -> Result<PathBuf, Failure> {
     Ok(path)
 }
 
-/// Whom a file or a directory belongs to, and who else may write it.
+/// The owner of a file or a directory, and its mode.
 pub(crate) struct Owner {
     pub uid: u32,
     pub mode: u32,
 }
 
 impl Owner {
-    /// Whether only root and the user `me` can change it.
+    /// Returns whether only root and the user `me` can change the file.
     pub(crate) fn keeps_out_others(&self, me: u32) -> bool {
-        // In a directory with the sticky bit, such as /tmp, only the owner of a file replaces it.
+        // In a directory with the sticky bit, such as /tmp, only the owner of a file can replace it.
         let kind = FileType::from_raw_mode(self.mode);
         let sticky = kind == FileType::Directory && self.mode & 0o1000 != 0;
         (self.uid == 0 || self.uid == me) && (self.mode & 0o022 == 0 || sticky)

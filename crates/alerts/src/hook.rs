@@ -1,4 +1,4 @@
-//! One hook at work: its queue, its counts, and the task that empties the queue.
+//! One running hook: its queue, its counts, and the task that empties the queue.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::spec::Checked;
 use crate::text::{bounded, cut, one_line};
 use crate::way::Setting;
 
-/// What a hook has done so far.
+/// The counters of a hook.
 #[derive(Debug, Default)]
 struct Counts {
     delivered: u64,
@@ -39,7 +39,7 @@ pub(crate) struct Hook {
     wake: Notify,
 }
 
-/// How the task of a hook learns that it should come to an end.
+/// The signal that tells the task of a hook to end.
 pub(crate) type Stopping = watch::Receiver<bool>;
 
 impl Hook {
@@ -49,7 +49,7 @@ impl Hook {
         Self { checked, setting, state, wake: Notify::new() }
     }
 
-    /// Takes note of `event`, when it is bad enough. Neither waits nor fails.
+    /// Queues `event`, if it has at least the severity of the hook. Neither waits nor fails.
     pub(crate) fn offer(&self, event: &Event) {
         if Severity::of(event) >= self.checked.severity {
             let event = bounded(event);
@@ -58,7 +58,7 @@ impl Hook {
         }
     }
 
-    /// The hook as people see it.
+    /// Returns the hook as it is listed.
     pub(crate) fn listed(&self) -> v1::Hook {
         let state = self.state();
         v1::Hook {
@@ -70,7 +70,7 @@ impl Hook {
         }
     }
 
-    /// Delivers what is offered, until `stopping`; then what is left, in one message and one try.
+    /// Delivers the queued events until `stopping`. Then delivers the remaining events in one message and one attempt.
     pub(crate) async fn work(self: Arc<Self>, mut stopping: Stopping) {
         while !*stopping.borrow() {
             let next = self.state().pace.take(self.setting.clock.now());
@@ -95,7 +95,7 @@ impl Hook {
         }
     }
 
-    /// Tries until the message is delivered or refused permanently, or until the limit of attempts.
+    /// Repeats the delivery until the message is delivered or permanently refused, or until the limit of attempts.
     async fn deliver(self: &Arc<Self>, event: Event, stopping: &mut Stopping) {
         let mut done = self.clone().attempt(event.clone()).await;
         for time in &self.setting.limits.backoff {
@@ -116,7 +116,7 @@ impl Hook {
         }
     }
 
-    /// One try, in a task of its own: a panic in a library costs this try and not the hook.
+    /// Makes one attempt in a separate task: a panic in a library ends this attempt and not the hook.
     pub(crate) async fn attempt(self: Arc<Self>, event: Event) -> Result<(), Failure> {
         let mut task = JoinSet::new();
         task.spawn(async move {
@@ -131,7 +131,7 @@ impl Hook {
         }
     }
 
-    /// Counts the end of a delivery.
+    /// Counts a finished delivery.
     pub(crate) fn count(&self, done: Result<(), Failure>) {
         self.note(&done);
         let counts = &mut self.state().counts;
@@ -141,8 +141,8 @@ impl Hook {
         }
     }
 
-    /// Keeps the reason of a failure for the listing. It becomes no event: a hook that fails must not cause what
-    /// the hooks would have to deliver.
+    /// Keeps the reason of a failure for the list. The failure causes no event, because a failing hook must not create
+    /// events for the hooks.
     fn note(&self, done: &Result<(), Failure>) {
         if let Err(failure) = done {
             let error = cut(&one_line(&failure.what), ERROR_BYTES_MAX);
@@ -152,7 +152,7 @@ impl Hook {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing that holds the lock leaves the state half changed, so a panic elsewhere does not spoil it.
+        // No holder of the lock leaves a partial change of the state, so a panic does not damage it.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,49 +1,51 @@
-//! Every bound of this crate, each with its reason.
+//! The limits of this crate, each with its reason.
 
 use std::time::Duration;
 
-/// Hooks of one daemon. Each costs a task and a queue; more recipients than this need a hook that forwards.
+/// Maximum number of hooks of one daemon. Each hook needs a task and a queue; more recipients need a hook that
+/// forwards.
 pub const HOOKS_MAX: usize = 64;
 
-/// Events that wait for one hook. Enough for every member of an array to fail and come back; what does not fit is
-/// counted and summed up.
+/// Maximum number of events that wait for one hook. This suffices for every member of an array to fail and to return.
+/// Events that do not fit are counted and summarized.
 pub const QUEUE_EVENTS: usize = 64;
 
-/// Bytes of one text of an event that are passed on; the whole text is in the daemon's own list of events.
+/// Maximum number of bytes of one text of an event in a message; the event list of the daemon contains the whole text.
 pub const TEXT_BYTES_MAX: usize = 4096;
 
-/// Bytes of a target or a server; longer ones are a mistake.
+/// Maximum number of bytes of a target or a server.
 pub const TARGET_BYTES_MAX: usize = 2048;
 
-/// Bytes of `last_error`: a few lines on a terminal of 80 columns.
+/// Maximum number of bytes of `last_error`: a few lines on a terminal with 80 columns.
 pub const ERROR_BYTES_MAX: usize = 400;
 
-/// Most bytes that are read of an answer: HTTP headers, or all of a session with a mail server, in which the
-/// certificates of STARTTLS are the largest part (some 10 KiB). No more than that, because the parsers start from the
-/// beginning with every line: the time they take grows with the square.
+/// Maximum number of bytes that are read of an answer: HTTP headers, or a whole session with a mail server, in which
+/// the certificates of STARTTLS are the largest part (about 10 KiB). The limit is low because the parsers start from
+/// the beginning with every line, so their time grows with the square of the size.
 pub const ANSWER_BYTES_MAX: usize = 24 << 10;
 
-/// Bytes of an answer's body, or of a program's output, that are kept to explain a failure.
+/// Number of bytes of the body of an answer, or of the output of a program, that are kept to explain a failure.
 pub const EXCERPT_BYTES: usize = 200;
 
-/// Addresses of one host that are tried.
+/// Maximum number of addresses of one host that are tried.
 pub const ADDRESSES_MAX: usize = 4;
 
-/// Threads that resolve names. A resolver that hangs occupies one until it gives up by itself.
+/// Number of threads that resolve names. An unresponsive resolver occupies one thread until its own time limit.
 pub const RESOLVER_THREADS: usize = 4;
 
-/// How fast a hook delivers, and how long it may take.
+/// The limits of the rate and the duration of deliveries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Messages that go out at once after a quiet time: one failure and what follows from it.
+    /// Number of messages that are sent without delay after a quiet time: one failure and its consequences.
     pub burst: u32,
-    /// Time after which one more may go out. A person cannot read faster, and mail providers block who sends faster.
+    /// Time after which one more message may be sent. A person cannot read faster, and mail providers block faster
+    /// senders.
     pub interval: Duration,
-    /// Until a connection stands, including the name and TLS. A machine that is up answers far sooner.
+    /// Time limit to establish a connection, including the name lookup and TLS. A running host answers much sooner.
     pub connect: Duration,
-    /// One try of a delivery, from its beginning to its end; also how long a program may run.
+    /// Time limit of one attempt of a delivery, and of the run of a program.
     pub total: Duration,
-    /// Waits between tries. Together they outlast the restart of a switch or a mail server.
+    /// Waits between attempts. Their sum is longer than the restart of a switch or a mail server.
     pub backoff: Vec<Duration>,
 }
 

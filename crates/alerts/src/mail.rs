@@ -20,15 +20,15 @@ use crate::severity::Severity;
 use crate::text::{cut, one_line, utc};
 use crate::way::Setting;
 
-/// Bytes of a subject line: what a list of mails shows.
+/// Maximum number of bytes of a subject line, as a list of mails shows it.
 const SUBJECT_BYTES_MAX: usize = 200;
 
-/// How mail is encrypted on its way to the server.
+/// The encryption of mail on the way to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Encryption {
-    /// From the first byte (RFC 8314): `smtps`.
+    /// Encrypted from the first byte (RFC 8314): `smtps`.
     Always,
-    /// By STARTTLS where the server offers it (RFC 3207): `smtp`.
+    /// Encrypted with STARTTLS if the server offers it (RFC 3207): `smtp`.
     Offered,
 }
 
@@ -79,7 +79,7 @@ impl Server {
         Ok(Self { encryption, host: host.into(), port, credentials: credentials(&url)? })
     }
 
-    /// Without credentials.
+    /// Returns the address of the server, without credentials.
     pub(crate) fn masked(&self) -> String {
         let scheme = match self.encryption {
             Encryption::Always => "smtps",
@@ -116,7 +116,7 @@ impl Mail {
         })
     }
 
-    /// One try.
+    /// Makes one attempt.
     pub(crate) async fn tell(&self, message: &Message, setting: &Setting) -> Result<(), Failure> {
         let letter = self.letter(message)?;
         setting.in_time(self.send(&letter, message, setting)).await
@@ -138,7 +138,7 @@ impl Mail {
         }
         let envelope: &Envelope = letter.envelope();
         connection.send(envelope, &letter.formatted()).await.map_err(|e| refused("send", &e))?;
-        // The letter is accepted; how the session ends no longer matters.
+        // The letter is accepted, so an error at the end of the session has no effect.
         let _ = connection.quit().await;
         Ok(())
     }
@@ -166,7 +166,7 @@ impl Mail {
         let mut connection = AsyncSmtpConnection::connect_with_transport(stream, me)
             .await
             .map_err(|e| refused("greet", &e))?;
-        // What stays inside this machine needs no encryption, and a local server's certificate is hardly ever valid.
+        // A connection within this host needs no encryption, and the certificate of a local server is rarely valid.
         let outside = *encryption == Encryption::Offered && !setting.is_inside(peer.ip());
         if outside && connection.can_starttls() {
             let tls = tls(host, setting).map_err(|e| refused("set up TLS", &e))?;
@@ -180,7 +180,7 @@ impl Mail {
         Ok(connection)
     }
 
-    /// The letter as a person gets it.
+    /// Returns the letter for the recipient.
     fn letter(&self, message: &Message) -> Result<Letter, Failure> {
         let event = &message.event;
         let number = event.number;
@@ -197,7 +197,7 @@ impl Mail {
     }
 }
 
-/// Says that no person wrote this, so that no absence note answers it (RFC 3834, section 5).
+/// The header that marks the letter as automatic, so that no absence note answers it (RFC 3834, section 5).
 #[derive(Clone)]
 struct Automatic;
 
@@ -234,14 +234,14 @@ fn tls(host: &str, setting: &Setting) -> Result<TlsParameters, lettre::transport
     builder.build_native()
 }
 
-/// Codes 5xx are permanent refusals, 4xx and everything else may pass (RFC 5321, section 4.2.1).
+/// Codes 5xx are permanent refusals. Codes 4xx and all other errors may be temporary (RFC 5321, section 4.2.1).
 fn refused(doing: &str, error: &lettre::transport::smtp::Error) -> Failure {
     let cause = std::error::Error::source(error).map(|e| format!(": {e}")).unwrap_or_default();
     let what = format!("the mail server did not let straked {doing}: {error}{cause}");
     if error.is_permanent() { Failure::lasting(what) } else { Failure::passing(what) }
 }
 
-/// The machine's name as something that may stand in a greeting or a message identifier.
+/// Returns the name of the host in a form that is valid in a greeting and in a message identifier.
 fn host_word(host: &str) -> String {
     let word: String =
         host.chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-')).collect();

@@ -1,4 +1,4 @@
-//! Connections with bounds on time and on what is read.
+//! Connections with limits on time and on the received bytes.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -14,7 +14,7 @@ use tokio_native_tls::TlsStream;
 use crate::error::Failure;
 use crate::limits::{ADDRESSES_MAX, ANSWER_BYTES_MAX};
 
-/// Either half of a connection: in the clear, or through TLS.
+/// A connection, unencrypted or with TLS.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Sync + Unpin + fmt::Debug {}
 impl<T: AsyncRead + AsyncWrite + Send + Sync + Unpin + fmt::Debug> Stream for T {}
 
@@ -34,13 +34,13 @@ pub(crate) async fn connect(host: &str, port: u16) -> Result<TcpStream, Failure>
     Err(Failure::passing(format!("cannot connect to {host} port {port}: {why}")))
 }
 
-/// Who is at the other end.
+/// Returns the address of the peer.
 pub(crate) fn peer(stream: &TcpStream) -> Result<SocketAddr, Failure> {
     stream.peer_addr().map_err(|e| Failure::passing(format!("the connection was lost: {e}")))
 }
 
-/// Makes `stream` private, and sure of who is at the other end. Trusts what this machine trusts, read again each time
-/// because the certificates outlive neither their dates nor an update of the system; and `roots`.
+/// Encrypts `stream` with TLS and authenticates the peer. Trusts `roots` and the certificates of the host. These are
+/// read again each time, because certificates expire and system updates change them.
 pub(crate) async fn secure<S>(
     stream: S,
     host: &str,
@@ -63,12 +63,13 @@ where
     connector.connect(certified(host), stream).await.map_err(failed)
 }
 
-/// A host's name as certificates have it: without the dot that ends a complete one.
+/// Returns the name of a host in the form of certificates: without the final dot of a complete name.
 pub(crate) fn certified(host: &str) -> &str {
     host.strip_suffix('.').unwrap_or(host)
 }
 
-/// A stream that ends with an error once [`ANSWER_BYTES_MAX`] were read: the other side cannot fill our memory.
+/// A stream that fails after [`ANSWER_BYTES_MAX`] received bytes, so that the peer cannot fill the memory of this
+/// process.
 #[derive(Debug)]
 pub(crate) struct Bounded {
     stream: Box<dyn Stream>,

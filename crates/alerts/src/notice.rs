@@ -1,12 +1,12 @@
-//! One event on its way to one hook.
+//! The message about one event to one hook.
 
 use serde::Serialize;
 use strake_api::v1::Event;
 
-/// Version of the JSON document; raised when a field changes its meaning, not when one is added.
+/// The version of the JSON document. It increases if a field changes its meaning, and not if a field is added.
 pub const DOCUMENT_VERSION: u32 = 1;
 
-/// What a receiver gets: the event as gRPC has it, and where it comes from.
+/// The document for a receiver: the event as in gRPC, and its host.
 #[derive(Serialize)]
 struct Document<'a> {
     version: u32,
@@ -15,7 +15,7 @@ struct Document<'a> {
     event: &'a Event,
 }
 
-/// An event and the machine it happened on.
+/// An event and its host.
 #[derive(Clone, Debug)]
 pub(crate) struct Message {
     pub host: String,
@@ -23,7 +23,7 @@ pub(crate) struct Message {
 }
 
 impl Message {
-    /// The document for programs.
+    /// Returns the document for programs.
     pub(crate) fn json(&self) -> Vec<u8> {
         let document = Document { version: DOCUMENT_VERSION, host: &self.host, event: &self.event };
         serde_json::to_vec(&document).expect("texts and numbers are always JSON")

@@ -1,6 +1,6 @@
-//! What a hook delivers next, and when: a queue, a token bucket, and the sum of what was too much.
+//! Decides what a hook delivers next, and when: a queue, a token bucket, and a summary of the events that did not fit.
 //!
-//! Pure: time comes in as an argument, so every order of events can be tried in a test.
+//! The module is pure: time is an argument, so tests can cover every order of events.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,13 +11,13 @@ use strake_wording::Text;
 use crate::limits::{Limits, QUEUE_EVENTS};
 use crate::severity::Severity;
 
-/// Kind of the event that stands for several.
+/// The kind of the event that summarizes several events.
 pub(crate) const KIND_SUMMARY: &str = "events_held_back";
 
-/// What to do now.
+/// The next action.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Next {
-    /// Deliver this.
+    /// Deliver this event.
     Deliver(Box<Event>),
     /// Ask again after this time.
     Wait(Duration),
@@ -31,22 +31,22 @@ struct Held {
     events: u64,
     critical: u64,
     warnings: u64,
-    /// The newest of the worst.
+    /// The newest of the events with the highest severity.
     worst: Event,
     last: Event,
 }
 
-/// The state of one hook's pace.
+/// The pace of one hook.
 #[derive(Debug)]
 pub(crate) struct Pace {
     burst: u32,
     interval: Duration,
     tokens: u32,
-    /// When the last token was put in.
+    /// The time at which the last token was added.
     filled: Duration,
     waiting: VecDeque<Event>,
     held: Option<Held>,
-    /// There was no token when one was asked for: what has come together since goes into one message.
+    /// No token was available at the last request. The events since then are delivered in one message.
     dry: bool,
     held_back: u64,
 }
@@ -68,12 +68,12 @@ impl Pace {
         }
     }
 
-    /// Events that were delivered only as part of a sum.
+    /// Returns the number of events that were delivered only in a summary.
     pub(crate) const fn held_back(&self) -> u64 {
         self.held_back
     }
 
-    /// One more event. What does not fit is summed up.
+    /// Adds an event. Events that do not fit are summarized.
     pub(crate) fn offer(&mut self, event: Event) {
         if self.waiting.len() < QUEUE_EVENTS && self.held.is_none() {
             self.waiting.push_back(event);
@@ -82,7 +82,7 @@ impl Pace {
         }
     }
 
-    /// What to do at `now`.
+    /// Returns the action at `now`.
     pub(crate) fn take(&mut self, now: Duration) -> Next {
         self.fill(now);
         if self.waiting.is_empty() && self.held.is_none() {
@@ -103,9 +103,9 @@ impl Pace {
         }
     }
 
-    /// Everything in one message, without regard to the pace: for the end.
+    /// Returns all events in one message, without regard to the pace, for the stop.
     pub(crate) fn take_all(&mut self) -> Next {
-        // What was held came after what waits, so the order of events is kept.
+        // Held events came after waiting events, so the order of events is kept.
         let later = self.held.take();
         while let Some(event) = self.waiting.pop_front() {
             self.hold(event);
@@ -159,7 +159,7 @@ impl Pace {
     }
 }
 
-/// One event that stands for all in `held`.
+/// Returns one event that summarizes all events in `held`.
 fn summary(held: &Held) -> Event {
     let mut what = format!("{} more events", held.events);
     if held.critical > 0 {

@@ -1,6 +1,6 @@
-//! How bad an event is.
+//! The severity of an event.
 
-/// From harmless to bad, so that `>=` asks "this bad or worse".
+/// The severities in ascending order, so that `>=` means "at least this severity".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Severity {
     Info,
@@ -18,7 +18,8 @@ impl Severity {
         }
     }
 
-    /// Of an event. A word that is not known counts as the worst: rather one message too many.
+    /// Returns the severity of an event. An unknown word counts as critical, because an unnecessary message is better
+    /// than a missing one.
     pub(crate) fn of(event: &strake_api::v1::Event) -> Self {
         Self::parse(&event.severity).unwrap_or(Self::Critical)
     }

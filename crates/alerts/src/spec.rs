@@ -1,4 +1,4 @@
-//! A hook as a person asks for it, and its check.
+//! The specification of a hook by the operator, and its check.
 
 use std::fmt;
 
@@ -14,29 +14,29 @@ use crate::severity::Severity;
 use crate::text::one_line;
 use crate::webhook::Webhook;
 
-/// What stands for a secret where hooks are shown.
+/// The text that replaces a secret in output.
 pub(crate) const MASK: &str = "***";
 
-/// Whom to notify, how, and about what. The fields are those of `AddHookRequest`.
+/// The receiver of a hook, the way of delivery, and the severity. The fields are those of `AddHookRequest`.
 ///
-/// It holds credentials where the target or the server does, so it is for a file that only the daemon reads;
-/// `Debug` leaves them out, and what people see comes from [`HookSpec::listed`].
+/// It contains the credentials of the target or the server, so it may be written only to a file that only the daemon
+/// reads. `Debug` omits the credentials, and output for users comes from [`HookSpec::listed`].
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HookSpec {
-    /// What the hook is called.
+    /// The name of the hook.
     pub name: String,
     /// `webhook`, `email` or `exec`.
     pub kind: String,
     /// `https://...`, an address, or the path of a program.
     pub target: String,
-    /// `info`, `warning` or `critical`: this bad or worse. Empty for `warning`.
+    /// The minimum severity: `info`, `warning` or `critical`. Empty for `warning`.
     #[serde(default)]
     pub severity: String,
-    /// Of an e-mail: `smtp://host:port` or `smtps://host:port`. Empty for `smtp://localhost:25`.
+    /// The server of an e-mail hook: `smtp://host:port` or `smtps://host:port`. Empty for `smtp://localhost:25`.
     #[serde(default)]
     pub server: String,
-    /// Of an e-mail: whom it comes from.
+    /// The sender of an e-mail hook.
     #[serde(default)]
     pub from: String,
 }
@@ -61,10 +61,10 @@ impl fmt::Debug for HookSpec {
 }
 
 impl HookSpec {
-    /// Whether this hook could be added to a daemon that has none of that name.
+    /// Checks whether this hook could be added to a daemon without a hook of this name.
     ///
     /// # Errors
-    /// `Usage`: a field makes no sense, or the program of an exec hook is not one that may be run.
+    /// `Usage`: a field is invalid, or the program of an exec hook may not be run.
     pub fn check(&self) -> Result<(), AlertError> {
         let hook = Checked::new(self.clone())?;
         match &hook.way {
@@ -75,16 +75,16 @@ impl HookSpec {
         }
     }
 
-    /// The hook as people see it: no credentials, and no counts yet.
+    /// Returns the hook as it is listed: without credentials, and with no counts.
     ///
     /// # Errors
-    /// `Usage`: as [`Self::check`], without looking at the program.
+    /// `Usage`: as [`Self::check`], without the check of the program.
     pub fn listed(&self) -> Result<v1::Hook, AlertError> {
         Checked::new(self.clone()).map(|hook| hook.listed())
     }
 
-    /// The same with its credentials covered, for a document that others may read. Such a hook is refused when it is
-    /// added, so that it is not taken for the real one.
+    /// Returns the specification with masked credentials, for a document that other users may read. Such a hook is
+    /// refused when it is added, so that it cannot be confused with the real hook.
     ///
     /// # Errors
     /// `Usage`: as [`Self::listed`].
@@ -98,7 +98,7 @@ impl HookSpec {
     }
 }
 
-/// A hook whose fields make sense.
+/// A hook whose fields were checked.
 #[derive(Debug)]
 pub(crate) struct Checked {
     pub spec: HookSpec,
@@ -106,7 +106,7 @@ pub(crate) struct Checked {
     pub way: Way,
 }
 
-/// How a hook delivers.
+/// The way of delivery of a hook.
 #[derive(Debug)]
 pub(crate) enum Way {
     Webhook(Webhook),

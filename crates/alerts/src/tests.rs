@@ -1,4 +1,4 @@
-//! Real receivers on the loopback interface, and a clock whose hands the tests turn.
+//! Tests with real receivers on the loopback interface, and with a clock that the tests set.
 
 mod clock;
 mod hooks;
@@ -24,10 +24,10 @@ use crate::way::Inside;
 use clock::Hand;
 use http::{Say, Server};
 
-/// Until a test gives up on something that should have happened long ago.
+/// The time limit of a test.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// All different, so that [`Hand::pass`] can tell who sleeps.
+/// Limits that all differ, so that [`Hand::pass`] can identify each sleep.
 fn limits() -> Limits {
     Limits {
         burst: 3,
@@ -38,7 +38,7 @@ fn limits() -> Limits {
     }
 }
 
-/// Hooks on a machine called `node1` whose clock is stopped.
+/// Hooks on a host named `node1` whose clock is stopped.
 struct Bench {
     alerts: Alerts,
     hand: Arc<Hand>,
@@ -64,7 +64,7 @@ impl Bench {
         self.alerts.list().remove(0)
     }
 
-    /// The hook once `is` holds of it.
+    /// Waits until `is` is true for the hook, and returns the hook.
     fn hook_when(&self, is: impl Fn(&Hook) -> bool) -> Hook {
         let start = Instant::now();
         loop {
@@ -78,7 +78,7 @@ impl Bench {
     }
 }
 
-/// A server with these answers, and a bench with a webhook to it.
+/// Returns a server with these answers, and a bench with a webhook to it.
 fn hooked(answers: Vec<Say>) -> (Server, Bench) {
     let (server, bench) = (Server::new(answers), Bench::new());
     bench.webhook(&server.url("/"));

@@ -1,25 +1,25 @@
-//! Text of events, made fit for lines, headers and environment variables.
+//! Converts text of events for lines, headers and environment variables.
 
 use strake_api::v1::Event;
 
 use crate::limits::TEXT_BYTES_MAX;
 
-/// One line: everything that would begin another line, or change what a terminal or a mail reader shows, becomes a
-/// space.
+/// Converts `text` to one line: each character that would start another line, or change the display of a terminal or a
+/// mail reader, becomes a space.
 pub(crate) fn one_line(text: &str) -> String {
     let spaced: String = text.chars().map(|c| if breaks(c) { ' ' } else { c }).collect();
     spaced.split(' ').filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
-/// Control characters, the line and paragraph separators, and the characters that turn the direction of writing
-/// around (Unicode Standard Annex 9, section 2).
+/// Returns true for control characters, the line and paragraph separators, and the characters that change the direction
+/// of writing (Unicode Standard Annex 9, section 2).
 fn breaks(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{061c}')
         || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// At most `bytes` of `text`, cut between characters, with a mark where something is missing.
+/// Returns at most `bytes` of `text`, cut between characters, with a mark if text is missing.
 pub(crate) fn cut(text: &str, bytes: usize) -> String {
     if text.len() <= bytes {
         return text.to_string();
@@ -31,7 +31,7 @@ pub(crate) fn cut(text: &str, bytes: usize) -> String {
     format!("{} [...]", &text[..end])
 }
 
-/// `event` with no text longer than [`TEXT_BYTES_MAX`], so that a queue of them has a bound in bytes.
+/// Returns `event` with no text longer than [`TEXT_BYTES_MAX`], so that the size of a queue of events is limited.
 pub(crate) fn bounded(event: &Event) -> Event {
     let cut = |text: &str| cut(text, TEXT_BYTES_MAX);
     Event {
@@ -45,7 +45,7 @@ pub(crate) fn bounded(event: &Event) -> Event {
         cause: cut(&event.cause),
         next_action: cut(&event.next_action),
         actor: cut(&event.actor),
-        // It is as long as the text, which has its bound then.
+        // The remedy is as long as the text, whose length is limited in this case.
         remedy: if event.next_action.len() <= TEXT_BYTES_MAX {
             event.remedy.clone()
         } else {
@@ -54,7 +54,7 @@ pub(crate) fn bounded(event: &Event) -> Event {
     }
 }
 
-/// Microseconds since 1970 as date and time of UTC, to the second.
+/// Converts microseconds since 1970 to a date and time in UTC, with a resolution of one second.
 ///
 /// The calendar arithmetic is `civil_from_days` of Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms".
 pub(crate) fn utc(time_us: u64) -> String {

@@ -1,4 +1,4 @@
-//! What the three ways of delivery have in common.
+//! The common parts of the three ways of delivery.
 
 use std::future::Future;
 use std::net::IpAddr;
@@ -10,29 +10,29 @@ use crate::limits::Limits;
 use crate::notice::Message;
 use crate::spec::Way;
 
-/// Which addresses count as this machine.
+/// The addresses that count as this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Inside {
-    /// Those of the loopback interface.
+    /// The addresses of the loopback interface.
     Loopback,
-    /// None: for tests, whose servers all listen on the loopback interface.
+    /// No address. Tests use this, because their servers all listen on the loopback interface.
     #[cfg(test)]
     Nothing,
 }
 
-/// What every try needs besides the event.
+/// The parameters of every attempt, in addition to the event.
 #[derive(Clone, Debug)]
 pub(crate) struct Setting {
     pub host: String,
     pub clock: Arc<dyn Clock>,
     pub limits: Limits,
-    /// Trusted besides what the machine trusts.
+    /// Certificates that are trusted in addition to those of the host.
     pub roots: Vec<Vec<u8>>,
     pub inside: Inside,
 }
 
 impl Setting {
-    /// `work` within the limit for a connection.
+    /// Runs `work` within the limit for a connection.
     pub(crate) async fn connected<T>(
         &self,
         work: impl Future<Output = Result<T, Failure>>,
@@ -40,7 +40,7 @@ impl Setting {
         within(&*self.clock, self.limits.connect, "connecting", work).await
     }
 
-    /// `work` within the limit for one try.
+    /// Runs `work` within the limit for one attempt.
     pub(crate) async fn in_time<T>(
         &self,
         work: impl Future<Output = Result<T, Failure>>,
@@ -58,7 +58,7 @@ impl Setting {
 }
 
 impl Way {
-    /// One try.
+    /// Makes one attempt.
     pub(crate) async fn tell(&self, message: &Message, setting: &Setting) -> Result<(), Failure> {
         match self {
             Self::Webhook(webhook) => webhook.tell(message, setting).await,

@@ -21,8 +21,8 @@ use crate::notice::Message;
 use crate::text::{cut, one_line};
 use crate::way::Setting;
 
-/// Header with the number of the event, so that a receiver can drop what it has already: a try whose answer got
-/// lost is repeated. A test event has number 0.
+/// The header with the number of the event. A receiver can use it to drop duplicates, because an attempt whose answer
+/// was lost is repeated. A test event has number 0.
 pub const EVENT_HEADER: &str = "strake-event";
 
 /// A checked `http://` or `https://` address.
@@ -63,14 +63,14 @@ impl Webhook {
         if authorization.is_some() && url.scheme() == "http" && !is_loopback(&url) {
             return Err("user name and password would be sent unencrypted; use https".into());
         }
-        // Whatever happens to the address later, the credentials are no longer in it.
+        // From here on, the address contains no credentials.
         let cleared = url.set_username("").is_ok() && url.set_password(None).is_ok();
         debug_assert!(cleared, "an address with a host can have its credentials removed");
         url.set_fragment(None);
         Ok(Self { url, host, port, authorization })
     }
 
-    /// Scheme, host and port. The rest is left out because many services put the secret into the path.
+    /// Returns the scheme, host and port. The rest is omitted, because the paths of many services contain the secret.
     pub(crate) fn masked(&self) -> String {
         let user = if self.authorization.is_some() { "***@" } else { "" };
         let rest = if self.url.path() == "/" && self.url.query().is_none() { "/" } else { "/***" };
@@ -82,7 +82,7 @@ impl Webhook {
         self.url.port().map_or_else(|| host.to_string(), |port| format!("{host}:{port}"))
     }
 
-    /// One try.
+    /// Makes one attempt.
     pub(crate) async fn tell(&self, message: &Message, setting: &Setting) -> Result<(), Failure> {
         let response = setting.in_time(self.post(message, setting)).await?;
         judge(response, setting).await
@@ -95,7 +95,7 @@ impl Webhook {
             .handshake(TokioIo::new(stream))
             .await
             .map_err(|e| broken(&e))?;
-        // The set ends the connection's task when the answer is dropped, however the try ends.
+        // The set ends the task of the connection when the answer is dropped, with any outcome of the attempt.
         let mut driver = JoinSet::new();
         driver.spawn(connection);
         let request = self.request(message)?;
@@ -139,7 +139,7 @@ struct Answer {
     _driver: JoinSet<hyper::Result<()>>,
 }
 
-/// Whether what is sent to an address stays on this host.
+/// Returns whether the address is on this host.
 fn is_loopback(url: &Url) -> bool {
     match url.host() {
         Some(Host::Domain(name)) => name == "localhost",
@@ -149,7 +149,7 @@ fn is_loopback(url: &Url) -> bool {
     }
 }
 
-/// The credentials of an address as RFC 7617 has them.
+/// Returns the credentials of an address in the form of RFC 7617.
 fn authorization(url: &Url) -> Result<Option<HeaderValue>, String> {
     if url.username().is_empty() && url.password().is_none() {
         return Ok(None);
@@ -171,7 +171,7 @@ fn broken(error: &hyper::Error) -> Failure {
     Failure::passing(format!("no HTTP answer: {error}{cause}"))
 }
 
-/// What the answer means. A redirect is not followed: events go only where the person who made the hook said.
+/// Evaluates the answer. A redirect is not followed: events are sent only to the address that the operator gave.
 async fn judge(answer: Answer, setting: &Setting) -> Result<(), Failure> {
     let status = answer.response.status();
     if status.is_success() {
@@ -184,7 +184,7 @@ async fn judge(answer: Answer, setting: &Setting) -> Result<(), Failure> {
         )));
     }
     let again = status.is_server_error();
-    // The status has decided; a body that does not come changes nothing.
+    // The status determines the result; a missing body does not change it.
     let body = excerpt(answer.response.into_body());
     let said = setting.connected(async { Ok(body.await) }).await.unwrap_or_default();
     let what = format!("it answered {}{said}", named(status));
@@ -198,7 +198,7 @@ fn named(status: StatusCode) -> String {
     }
 }
 
-/// The beginning of a body, for a person.
+/// Returns the beginning of a body, for the operator.
 async fn excerpt(mut body: Incoming) -> String {
     let mut bytes = Vec::new();
     while bytes.len() < EXCERPT_BYTES {

@@ -1,28 +1,30 @@
 //! The pure decision which labels form an array, in consuming steps `Scanned -> Matched -> Assembled`.
 //!
-//! **The argument.** A label of generation `g + 1` is written to the head ring of every member it calls live, a member
-//! that fails is called faulty in `g + 2` and the step repeats, then the tail rings are written, and only then does the
-//! array act on it. Therefore:
+//! **The argument.** The array writes a label of generation `g + 1` to the head ring of every member that is live in
+//! the label. If a member fails, the label `g + 2` records the member as faulty, and this step repeats. Then the array
+//! writes the tail rings, and only then acts on the label. Therefore:
 //!
-//! 1. The highest generation is always safe to follow: either every member it calls live has it, or the array never
-//!    acted on it.
-//! 2. A member that the newest label (generation `G`) calls in sync held `G - 1` before `G` was begun; otherwise `G`
-//!    would call it faulty. So it is in sync when its own newest label is `G`, or `G - 1` of the same history (the
-//!    update was cut short), and stale when it is older: no crash leaves it behind by two. When any member has `G` in
-//!    the tail ring too, the update was not cut short, and a drive that has only `G - 1` is an older picture of a
-//!    member.
-//! 3. Let `C` be the members that the newest label records as in sync since before generation `g`, and let a drive
-//!    hold a label of generation `g`. If that label was acted on, every member it calls live had it. If it calls a
-//!    member of `C` in sync, then that member held the label before it, so the newest label's history passed through
-//!    that one, and through this one or it was never acted on. If it shows this of no member of `C`, two histories
-//!    exist: a fork. Calling it rebuilding is not enough: the label that takes a member back may be cut short before
-//!    the member has it, and those before it were acted on without the member. It is enough when the label says that
-//!    the member was in sync after it last went out (`Superblock::vouches_for`).
-//! 4. An activation whose label is missing in the tail ring of a member that it calls live was never acted on: the
-//!    array did not serve under it, and is as clean as before, which the label says
-//!    (`Superblock::is_clean_start_after`).
-//! 5. Of two labels with one generation one was never acted on. It is known which one when a drive is here that a label
-//!    calls live and that does not have it. Without such a drive neither may be passed over.
+//! 1. The highest generation is always correct: either every member that is live in its label has this label, or the
+//!    array never acted on it.
+//! 2. A member that is in sync in the newest label (generation `G`) had `G - 1` before the write of `G` started;
+//!    otherwise `G` would record it as faulty. Such a member is in sync if its newest label is `G`, or `G - 1` of the
+//!    same history (the update was cut short). It is stale if its newest label is older, because no crash leaves a
+//!    member two labels behind. If the tail ring of any member also contains `G`, the update was not cut short, and a
+//!    drive that has only `G - 1` is an older snapshot of a member.
+//! 3. Let `C` be the members that the newest label records as in sync since before generation `g`, and let a drive have
+//!    a label of generation `g`. If the array acted on that label, every member that is live in the label had it. If
+//!    the label records a member of `C` as in sync, that member had the previous label. The history of the newest label
+//!    then contains the previous label; it also contains this label, or the array never acted on this label. If the
+//!    label proves this for no member of `C`, two histories exist: a fork. The state rebuilding alone proves nothing: a
+//!    crash may cut short the update that re-adds the member before the member has the label, and the array acted on
+//!    earlier labels without the member. The state rebuilding is a proof if the label records that the member was in
+//!    sync after it last went out (`Superblock::vouches_for`).
+//! 4. If the tail ring of a member that is live in the first label of an activation lacks this label, the array never
+//!    acted on it. The array did not serve under this label. It is cleanly shut down if it was so before, as the label
+//!    records (`Superblock::is_clean_start_after`).
+//! 5. If two labels have the same generation, the array never acted on one of them. A present drive identifies this
+//!    label if the drive is live in it and does not have it. Without such a drive, the assembly must not ignore either
+//!    label.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;

@@ -1,8 +1,8 @@
 //! Foreign data on a drive, recognized by well-known signatures.
 //!
-//! The check is a courtesy to people about to lose data, not a proof that a drive is empty. Why Strake keeps its own
-//! table instead of calling libblkid is recorded in `docs/decisions/0010-own-signatures.md`; a test makes the real
-//! thing with the real tools and compares the answers with libblkid's.
+//! The check protects operators from accidental loss of data. It does not prove that a drive is empty.
+//! `docs/decisions/0010-own-signatures.md` records why Strake has its own table instead of libblkid. A test creates
+//! real signatures with the real tools and compares the results with those of libblkid.
 
 mod fixed;
 mod partition;
@@ -20,31 +20,32 @@ use crate::layout::{
 use crate::limits::FOREIGN_TAIL_BYTES;
 use crate::superblock::{MAGIC, Superblock};
 
-/// Bytes from a drive's start that show everything known here: VMFS is at 2 MiB, everything else before it.
+/// Bytes from the start of a drive that contain all known signatures. The signature of VMFS is at 2 MiB, and all others
+/// are before it.
 pub const FOREIGN_HEAD_BYTES: u64 = (2 << 20) + 4096;
 
-// Erasing these bytes touches no data of an array.
+// An erasure of these bytes changes no data of an array.
 const _: () = assert!(FOREIGN_HEAD_BYTES <= HEAD_BYTES && FOREIGN_TAIL_BYTES <= TAIL_BYTES);
 
-/// What was found on a drive.
+/// The content found on a drive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Foreign {
-    /// A member of the Strake array of this name, which was not destroyed.
+    /// A member of the Strake array with this name, which was not destroyed.
     Strake(String),
-    /// A sound Strake label of a format this program does not know.
+    /// A valid Strake label of an unknown format.
     StrakeUnknown,
-    /// Strake labels, none of which is sound.
+    /// Strake labels, none of which is valid.
     StrakeDamaged,
-    /// A member of the Strake array of this name, which was destroyed and can be brought back until the drive is
+    /// A member of the Strake array with this name, which was destroyed. An undelete is possible until the drive is
     /// written.
     Destroyed(String),
-    /// Something of another program, by its usual name.
+    /// Data of another program, with the usual name of the format.
     Other(&'static str),
 }
 
 impl Foreign {
-    /// True unless it is something its owner has given up: what is on the drive may be needed, and the drive may be
-    /// taken only on explicit request.
+    /// True except for a destroyed array. The content may be needed, and the drive may be used only after an explicit
+    /// request.
     #[must_use]
     pub const fn is_obstacle(&self) -> bool {
         match self {
@@ -66,34 +67,35 @@ impl fmt::Display for Foreign {
     }
 }
 
-/// Names what the first and the last bytes of a drive ([`FOREIGN_HEAD_BYTES`] and [`FOREIGN_TAIL_BYTES`] show all
-/// there is to find; a smaller drive is given whole, twice) hold, or `None` when nothing known is there. Strake's own
-/// partition table counts as nothing.
+/// Identifies the content of the first and the last bytes of a drive, or returns `None` if the content is not known.
+/// [`FOREIGN_HEAD_BYTES`] and [`FOREIGN_TAIL_BYTES`] are sufficient; for a smaller drive, both arguments are the whole
+/// drive. The partition table of Strake does not count.
 ///
-/// What is in use is named before what is given up: a destroyed array's label only when there is nothing else.
+/// Content in use has precedence: the label of a destroyed array is returned only if no other content is found.
 #[must_use]
 pub fn foreign_signature(head: &[u8], tail: &[u8]) -> Option<Foreign> {
     OnDrive::read(head, tail).named()
 }
 
-/// Everything known that is on a drive.
+/// All known content of a drive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OnDrive {
-    /// The newest label of each Strake array, in the order of the arrays' identities. It may be anywhere, so it tells
-    /// whose the drive was and is never assembled from.
+    /// The newest label of each Strake array, in the order of the identifiers of the arrays. The address of such a
+    /// label is arbitrary. The label therefore only identifies the array of the drive, and no array is assembled from
+    /// it.
     pub labels: Vec<Superblock>,
-    /// A sound label of a format this program does not know is there.
+    /// True if the drive has a valid label of an unknown format.
     pub unknown: bool,
-    /// Labels that are not sound are there.
+    /// True if the drive has labels that are not valid.
     pub damaged: bool,
-    /// Strake's own partition table is there, at one end at least.
+    /// True if at least one end of the drive has the partition table of Strake.
     pub claimed: bool,
-    /// Something of another program, by its usual name.
+    /// The usual name of a format of another program.
     pub other: Option<&'static str>,
 }
 
 impl OnDrive {
-    /// What is in the first and last bytes of a drive; arguments as in [`foreign_signature`].
+    /// Reads the content of the first and last bytes of a drive; the arguments are those of [`foreign_signature`].
     #[must_use]
     pub fn read(head: &[u8], tail: &[u8]) -> Self {
         let mut found = Self {
@@ -122,7 +124,8 @@ impl OnDrive {
         found
     }
 
-    /// The one thing of it to name: a label in use, something of another program, then what is left of labels.
+    /// Returns the content with the highest precedence: a label in use or of an unknown format, damaged labels, data of
+    /// another program, then a label of a destroyed array.
     #[must_use]
     pub fn named(&self) -> Option<Foreign> {
         let name = |destroyed| {
@@ -137,11 +140,11 @@ impl OnDrive {
     }
 }
 
-/// What other software has put on a member of `device_bytes` since it was labelled: labels lie in two rings, and many a
-/// tool writes beside them. `block_bytes` is the device's block size; the other arguments are as in
-/// [`foreign_signature`]. Nothing that an array writes by itself counts, and neither does Strake's own partition table:
-/// valid or not, what is in the bitmap area and in ring slots that begin as a label does is passed over, since the data
-/// of clients decides bits there. The answer is therefore only a sign; its absence proves nothing.
+/// Returns the data that other software wrote on a member of `device_bytes` after the labels: the labels are in two
+/// rings, and many tools write only other blocks. `block_bytes` is the block size of the device; the other arguments
+/// are those of [`foreign_signature`]. Data that an array writes itself and the partition table of Strake do not count.
+/// The bitmap area and ring slots that start with the magic of a label are ignored, even if they are not valid, because
+/// the data of hosts determines bits there. A result is therefore only an indication, and `None` proves nothing.
 #[must_use]
 pub fn written_over(
     head: &[u8],
@@ -153,7 +156,7 @@ pub fn written_over(
     let (mut head, mut tail) = (head.to_vec(), tail.to_vec());
     let mbr = protective_mbr(device_bytes, block_bytes);
     if head.starts_with(&mbr) {
-        // It may have outlived the table it protects.
+        // The MBR can exist without the table that it protects.
         head[..mbr.len()].fill(0);
     }
     let bitmaps_end = (BITMAP_OFFSET + BITMAPS_MAX * BITMAP_BYTES).min(head.len() as u64);
@@ -164,20 +167,22 @@ pub fn written_over(
     other(&head, &tail)
 }
 
-/// Whether Strake's own partition table is in the last blocks of a drive; `tail` is its last 64 KiB or more.
+/// Returns true if the last blocks of a drive contain the partition table of Strake; `tail` is the last 64 KiB or more
+/// of the drive.
 #[must_use]
 pub fn is_claimed_behind(tail: &[u8]) -> bool {
     partition::is_claimed(&[], tail)
 }
 
-/// Empties the slots of the ring at `at` that begin as a label does.
+/// Clears the slots of the ring at `at` that start with the magic of a label.
 fn blank_labels(bytes: &mut [u8], at: u64) {
     let ring = bytes.get_mut(at as usize..).unwrap_or_default();
     let slots = ring.chunks_exact_mut(SLOT_BYTES).take(RING_SLOTS as usize);
     slots.filter(|slot| slot.starts_with(&MAGIC)).for_each(|slot| slot.fill(0));
 }
 
-/// Containers come before what they may contain, partition tables last: a file system's boot sector looks like one.
+/// Searches for containers before the formats that they may contain, and for partition tables last, because the boot
+/// sector of a file system looks like a partition table.
 fn other(head: &[u8], tail: &[u8]) -> Option<&'static str> {
     raid::find(head, tail)
         .or_else(|| fixed::find(head))
@@ -189,17 +194,17 @@ fn has(bytes: &[u8], at: usize, magic: &[u8]) -> bool {
     at.checked_add(magic.len()).is_some_and(|end| bytes.get(at..end) == Some(magic))
 }
 
-/// Whether `magic` stands `from_end` bytes before the drive's end.
+/// Returns true if `magic` is `from_end` bytes before the end of the drive.
 fn ends(tail: &[u8], from_end: usize, magic: &[u8]) -> bool {
     tail.len().checked_sub(from_end).is_some_and(|at| has(tail, at, magic))
 }
 
-/// Everything that begins at a multiple of 512 bytes from the start of `bytes`, as long as it goes.
+/// Returns the rest of `bytes` from each multiple of 512 bytes, as long as at least 512 bytes remain.
 fn sectors(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     (0..bytes.len()).step_by(512).map(|at| &bytes[at..]).filter(|rest| rest.len() >= 512)
 }
 
-/// Sectors that begin in the last `bytes` bytes of the drive.
+/// Returns the sectors that start in the last `bytes` bytes of the drive.
 fn last_sectors(tail: &[u8], bytes: usize) -> impl Iterator<Item = &[u8]> {
     sectors(&tail[tail.len().saturating_sub(bytes)..])
 }

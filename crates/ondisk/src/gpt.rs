@@ -1,25 +1,26 @@
-//! A partition table that claims the whole drive, so that other tools see it is in use.
+//! A partition table that covers the whole drive, so that other tools recognize that the drive is in use.
 //!
-//! Source: UEFI Specification 2.10, section 5.2.3 (protective MBR) and 5.3 (GPT). Nothing in Strake reads this
-//! table to find its data.
+//! Source: UEFI Specification 2.10, section 5.2.3 (protective MBR) and 5.3 (GPT). Strake does not use this table to
+//! find its data.
 
 use strake_units::Uuid;
 
 use crate::bytes::put;
 use crate::layout::HEAD_RING_OFFSET;
 
-/// Type of the one partition, as text `7a3c1f52-9d0e-4b86-a1f4-53747261b6e5`; random, ours alone.
+/// Type of the only partition, as text `7a3c1f52-9d0e-4b86-a1f4-53747261b6e5`. The value is random, and only Strake
+/// uses it.
 pub const PARTITION_TYPE: Uuid = Uuid([
     0x7a, 0x3c, 0x1f, 0x52, 0x9d, 0x0e, 0x4b, 0x86, 0xa1, 0xf4, 0x53, 0x74, 0x72, 0x61, 0xb6, 0xe5,
 ]);
-/// Rows of the partition array and bytes of a row, the usual ones (UEFI 5.3.1 wants at least 16 KiB).
+/// Rows of the partition array and bytes of a row, with the usual values (UEFI 5.3.1 requires at least 16 KiB).
 const ENTRIES: u32 = 128;
 const ENTRY_BYTES: u32 = 128;
 const ARRAY_BYTES: usize = (ENTRIES * ENTRY_BYTES) as usize;
 const HEADER_BYTES: u32 = 92;
 const PARTITION_NAME: &str = "Strake member";
 
-/// Places of everything in the table, in blocks of the device.
+/// The positions of all parts of the table, in blocks of the device.
 struct Table {
     block: usize,
     array_blocks: u64,
@@ -42,8 +43,8 @@ impl Table {
         self.last - self.array_blocks - 1
     }
 
-    /// The array of partitions, of which one is used. The partition begins where the head ring does, which keeps
-    /// it aligned.
+    /// Returns the partition array, which has one used entry. The partition starts at the head ring and is therefore
+    /// aligned.
     fn array(&self) -> Vec<u8> {
         let mut out = vec![0; ARRAY_BYTES];
         let mut partition = self.disk;
@@ -58,7 +59,7 @@ impl Table {
         out
     }
 
-    /// A header for block `own` whose partition array begins at block `array_at` (UEFI 5.3.2, table 5.5).
+    /// Returns a header for block `own` whose partition array starts at block `array_at` (UEFI 5.3.2, table 5.5).
     fn header(&self, own: u64, other: u64, array_at: u64, array: &[u8]) -> Vec<u8> {
         let mut out = vec![0; self.block];
         put(&mut out, 0, b"EFI PART");
@@ -78,7 +79,8 @@ impl Table {
         out
     }
 
-    /// The protective MBR (UEFI 5.2.3): one partition of type 0xEE over everything a 32-bit count can reach.
+    /// Returns the protective MBR (UEFI 5.2.3): one partition of type 0xEE over all blocks that a 32-bit count can
+    /// address.
     fn mbr(&self) -> Vec<u8> {
         let mut out = vec![0; self.block];
         let blocks = u32::try_from(self.last).unwrap_or(u32::MAX);
@@ -90,8 +92,8 @@ impl Table {
     }
 }
 
-/// What belongs at the start of the device: protective MBR, header, partition array. `block_bytes` is the device's
-/// own block size, 512 or 4096, and the device is at least [`MEMBER_BYTES_MIN`](crate::MEMBER_BYTES_MIN) large.
+/// Returns the content of the start of the device: protective MBR, header, partition array. `block_bytes` is the block
+/// size of the device, 512 or 4096. The device must have at least [`MEMBER_BYTES_MIN`](crate::MEMBER_BYTES_MIN) bytes.
 ///
 /// # Panics
 /// When the device is smaller than the table.
@@ -105,16 +107,16 @@ pub fn protective_head(device_bytes: u64, block_bytes: u32, disk_guid: Uuid) -> 
     out
 }
 
-/// The first block of [`protective_head`], which says that a GPT follows.
+/// Returns the first block of [`protective_head`], which indicates a following GPT.
 ///
 /// # Panics
-/// As [`protective_head`].
+/// The function panics under the condition of [`protective_head`].
 #[must_use]
 pub(crate) fn protective_mbr(device_bytes: u64, block_bytes: u32) -> Vec<u8> {
     Table::new(device_bytes, block_bytes, Uuid::NIL).mbr()
 }
 
-/// What belongs in the last blocks of the device: partition array, backup header. Arguments as in
+/// Returns the content of the last blocks of the device: partition array, backup header. The arguments are those of
 /// [`protective_head`].
 ///
 /// # Panics
@@ -128,7 +130,7 @@ pub fn protective_tail(device_bytes: u64, block_bytes: u32, disk_guid: Uuid) -> 
     out
 }
 
-/// The byte order of identifiers in a GPT: the first three fields are little-endian (UEFI appendix A).
+/// Converts an identifier to the byte order of a GPT: the first three fields are little-endian (UEFI appendix A).
 pub(crate) fn guid(uuid: Uuid) -> [u8; 16] {
     let mut bytes = uuid.0;
     bytes[0..4].reverse();
@@ -137,14 +139,14 @@ pub(crate) fn guid(uuid: Uuid) -> [u8; 16] {
     bytes
 }
 
-/// CRC-32 as in IEEE 802.3, which UEFI 5.3 asks for (labels use CRC-32C instead). Byte by byte: it runs twice per drive
-/// over 16 KiB.
+/// Returns the CRC-32 of IEEE 802.3, which UEFI 5.3 requires (labels use CRC-32C instead). The function processes
+/// single bytes, because it runs only twice per drive over 16 KiB.
 fn crc32(bytes: &[u8]) -> u32 {
     let step = |crc: u32, byte: &u8| crc >> 8 ^ CRC32_OF_BYTE[usize::from(crc as u8 ^ *byte)];
     !bytes.iter().fold(u32::MAX, step)
 }
 
-/// What a byte contributes to the CRC-32.
+/// The contribution of each byte value to the CRC-32.
 static CRC32_OF_BYTE: [u32; 256] = {
     let mut table = [0; 256];
     let mut byte = 0;

@@ -1,11 +1,11 @@
-//! Where things are on a member: head area, data area, tail area.
+//! The positions of the areas of a member: head area, data area, tail area.
 //!
 //! ```text
 //! 0        64 KiB      320 KiB  1 MiB             6 MiB      16 MiB          end-4 MiB   end-512 KiB      end
 //! | GPT .. | head ring | unused | bitmap pages .. | redo log | data ........ | reserved | tail ring .. GPT |
 //! ```
-//! The end is the device's size rounded down to 4 KiB, except for the backup GPT, which UEFI wants in the very
-//! last blocks.
+//! The end is the size of the device, rounded down to 4 KiB. Only the backup GPT is outside, because UEFI requires it
+//! in the last blocks.
 
 use crate::bad_blocks::BAD_SLOT_BYTES;
 use crate::bitmap::{Bitmap, PAGES_PER_BITMAP};
@@ -17,35 +17,35 @@ use crate::slot::{PAGE_BYTES, Slots};
 pub const SLOT_BYTES: usize = 4096;
 /// Slots in one ring. A label of generation `g` is in slot `g mod 64`.
 pub const RING_SLOTS: u64 = 64;
-/// Bytes in front of the data area.
+/// Bytes before the data area.
 pub const HEAD_BYTES: u64 = 16 << 20;
-/// Bytes behind the data area, counted from the device's end rounded down to 4 KiB.
+/// Bytes after the data area, up to the end of the device, rounded down to 4 KiB.
 pub const TAIL_BYTES: u64 = 4 << 20;
 /// Bytes of the smallest device that can be a member: both areas and 1 MiB of data.
 pub const MEMBER_BYTES_MIN: u64 = HEAD_BYTES + TAIL_BYTES + (1 << 20);
 
 /// Bytes of one ring.
 pub const RING_BYTES: u64 = RING_SLOTS * SLOT_BYTES as u64;
-/// Where the head ring begins, in bytes from the device's start. Within the first MiB, which is what tools read
-/// to see what is on a device.
+/// Offset of the head ring, in bytes from the start of the device. The head ring is within the first MiB, which tools
+/// read to identify the content of a device.
 pub const HEAD_RING_OFFSET: u64 = 64 << 10;
-/// Where the tail ring begins, in bytes before the device's end rounded down to 4 KiB.
+/// Offset of the tail ring, in bytes before the end of the device, rounded down to 4 KiB.
 pub const TAIL_RING_FROM_END: u64 = 512 << 10;
-/// Where the bitmap pages begin, in bytes from the device's start.
+/// Offset of the bitmap pages, in bytes from the start of the device.
 pub const BITMAP_OFFSET: u64 = 1 << 20;
-/// Bitmaps for which there is room before the rest of the head, which is reserved: write-intent, written, one for each
-/// member, and what is in doubt.
+/// Maximum number of bitmaps: the write-intent bitmap, the bitmap of written regions, one bitmap per member, and the
+/// bitmap of regions in doubt. The rest of the head is reserved.
 pub const BITMAPS_MAX: u64 = 3 + MEMBERS_MAX as u64;
 
 /// Bytes of one bitmap: its pages, each with two slots.
 pub const BITMAP_BYTES: u64 = PAGES_PER_BITMAP as u64 * 2 * PAGE_BYTES as u64;
-/// Where the record of the control plane begins, in bytes from the device's start.
+/// Offset of the record of the control plane, in bytes from the start of the device.
 pub const CONFIG_OFFSET: u64 = 4 << 20;
 
-/// Where the list of bad blocks begins, in bytes from the device's start: two slots.
+/// Offset of the bad block list, in bytes from the start of the device. It has two slots.
 pub const BAD_BLOCKS_OFFSET: u64 = 5 << 20;
 
-/// Where the redo log begins, in bytes from the device's start.
+/// Offset of the redo log, in bytes from the start of the device.
 pub const LOG_OFFSET: u64 = 6 << 20;
 /// Bytes of the redo log: the rest of the head.
 pub const LOG_BYTES: u64 = HEAD_BYTES - LOG_OFFSET;
@@ -59,20 +59,20 @@ const _: () = assert!(BITMAP_OFFSET + BITMAPS_MAX * BITMAP_BYTES <= CONFIG_OFFSE
 const _: () = assert!(CONFIG_OFFSET + CONFIG.range().1 <= BAD_BLOCKS_OFFSET);
 const _: () = assert!(BAD_BLOCKS_OFFSET + BAD_BLOCKS.range().1 <= LOG_OFFSET);
 const _: () = assert!(TAIL_RING_FROM_END <= TAIL_BYTES);
-// The backup GPT is at most 5 blocks of 4 KiB and must not reach into the ring.
+// The backup GPT has at most 5 blocks of 4 KiB, and must not overlap the ring.
 const _: () = assert!(TAIL_RING_FROM_END - RING_BYTES >= 5 * ALIGN);
 
-/// Which of the two rings of a member a label is in.
+/// The ring of a member that contains a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Copy {
-    /// The ring in front of the data area, written first.
+    /// The ring before the data area. It is written first.
     Head,
-    /// The ring behind the data area, written second.
+    /// The ring after the data area. It is written second.
     Tail,
 }
 
 impl Copy {
-    /// The byte that stands for the copy in a label's self-address.
+    /// Returns the code of the copy in the self-address of a label.
     #[must_use]
     pub const fn code(self) -> u8 {
         match self {
@@ -91,15 +91,15 @@ impl std::fmt::Display for Copy {
     }
 }
 
-/// The areas of one member, derived from its size alone.
+/// The areas of one member. They depend only on the size of the member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AreaLayout {
-    /// The device's bytes, rounded down to 4 KiB.
+    /// The bytes of the device, rounded down to 4 KiB.
     end: u64,
 }
 
 impl AreaLayout {
-    /// The areas of a device of `device_bytes`, or `None` when it is smaller than [`MEMBER_BYTES_MIN`].
+    /// Returns the areas of a device of `device_bytes`, or `None` if the device is smaller than [`MEMBER_BYTES_MIN`].
     #[must_use]
     pub const fn of(device_bytes: u64) -> Option<Self> {
         if device_bytes < MEMBER_BYTES_MIN {
@@ -108,13 +108,13 @@ impl AreaLayout {
         Some(Self { end: device_bytes & !(ALIGN - 1) })
     }
 
-    /// Byte offset of the slot for a label of `generation`.
+    /// Returns the byte offset of the slot for a label of `generation`.
     #[must_use]
     pub const fn slot_offset(&self, copy: Copy, generation: u64) -> u64 {
         self.ring(copy).at(generation)
     }
 
-    /// Byte offset and bytes of a whole ring.
+    /// Returns the byte offset and the bytes of a whole ring.
     #[must_use]
     pub const fn ring_range(&self, copy: Copy) -> (u64, u64) {
         self.ring(copy).range()
@@ -128,16 +128,17 @@ impl AreaLayout {
         Slots { offset, bytes: SLOT_BYTES as u64, count: RING_SLOTS }
     }
 
-    /// Byte offset and bytes of everything behind the data area, up to the device's end rounded down to 4 KiB.
+    /// Returns the byte offset and the bytes of the area after the data area, up to the end of the device, rounded down
+    /// to 4 KiB.
     #[must_use]
     pub const fn tail_range(&self) -> (u64, u64) {
         (self.end - TAIL_BYTES, TAIL_BYTES)
     }
 
-    /// Byte offset of the slot for `page` of `bitmap` at `sequence`.
+    /// Returns the byte offset of the slot for `page` of `bitmap` at `sequence`.
     ///
     /// # Panics
-    /// When `page` is not below [`PAGES_PER_BITMAP`].
+    /// The function panics if `page` is not below [`PAGES_PER_BITMAP`].
     #[must_use]
     pub const fn bitmap_page_offset(&self, bitmap: Bitmap, page: u32, sequence: u64) -> u64 {
         assert!(page < PAGES_PER_BITMAP, "a plane has fewer pages");
@@ -145,32 +146,34 @@ impl AreaLayout {
         Slots::pair(BITMAP_OFFSET + pair * 2 * PAGE_BYTES as u64, PAGE_BYTES).at(sequence)
     }
 
-    /// Byte offset of the slot for a record of the control plane at `sequence`.
+    /// Returns the byte offset of the slot for a record of the control plane at `sequence`.
     #[must_use]
     pub const fn config_offset(&self, sequence: u64) -> u64 {
         CONFIG.at(sequence)
     }
 
-    /// Byte offset of the slot for a list of bad blocks at `sequence`.
+    /// Returns the byte offset of the slot for a bad block list at `sequence`.
     #[must_use]
     pub const fn bad_blocks_offset(&self, sequence: u64) -> u64 {
         BAD_BLOCKS.at(sequence)
     }
 
-    /// Byte offset and bytes of the areas of which the highest sequence on any member counts: bitmap pages, record of
-    /// the control plane, bad blocks. Whatever another life of the drive left there must go before it joins an array.
+    /// Returns the byte offsets and the bytes of the areas in which the highest sequence of all members counts: bitmap
+    /// pages, record of the control plane, bad block list. Old content of these areas must be erased before a drive is
+    /// added to an array.
     #[must_use]
     pub const fn notes_ranges(&self) -> [(u64, u64); 3] {
         [(BITMAP_OFFSET, BITMAPS_MAX * BITMAP_BYTES), CONFIG.range(), BAD_BLOCKS.range()]
     }
 
-    /// Byte offset of the data area.
+    /// Returns the byte offset of the data area.
     #[must_use]
     pub const fn data_offset(&self) -> u64 {
         HEAD_BYTES
     }
 
-    /// Bytes of the data area, a multiple of 4 KiB. In format 2 data and [areas](crate::areas) share them.
+    /// Returns the bytes of the data area, a multiple of 4 KiB. In format 2, these bytes contain the data and the
+    /// [areas](crate::areas).
     #[must_use]
     pub const fn data_bytes(&self) -> u64 {
         self.end - HEAD_BYTES - TAIL_BYTES

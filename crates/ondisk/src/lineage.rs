@@ -124,12 +124,12 @@ impl Superblock {
         self.history.push(Activation { epoch, first_generation: self.generation });
     }
 
-    /// Whether the array that this label describes had the label of `generation` and `epoch`, which called the members
-    /// `in_sync` in sync. True as well when that label is from before what this one remembers.
+    /// Returns true if the array of this label had the label of `generation` and `epoch`, which recorded the members
+    /// `in_sync` as in sync. Also returns true if that label is older than the history of this one.
     ///
-    /// A number and an epoch alone show nothing: a start that records absent members writes labels of the last epoch.
-    /// Every member that is in sync since then was one of `in_sync`; otherwise this label is of another history. Where
-    /// no member is in sync since then, the number and the epoch decide.
+    /// A generation and an epoch alone prove nothing: a start that records absent members writes labels of the last
+    /// epoch. Every member that is in sync since that generation must be one of `in_sync`; otherwise this label is of
+    /// another history. If no member is in sync since that generation, the generation and the epoch decide.
     #[must_use]
     pub fn continues(&self, generation: u64, epoch: Uuid, in_sync: &[Uuid]) -> bool {
         let past = Self { generation, epoch, ..self.clone() };
@@ -142,29 +142,32 @@ impl Superblock {
         }
     }
 
-    /// Who has been in sync since `generation` or before. A label of that generation which
-    /// [vouches](Self::vouches_for) for one of them is one that the history passed through, or that was never acted on.
+    /// Returns the members that have been in sync since `generation` or before. If a label of that generation
+    /// [vouches](Self::vouches_for) for one of these members, the history contains the label, or the array never acted
+    /// on it.
     pub(crate) fn lasting_since(&self, generation: u64) -> impl Iterator<Item = &MemberRecord> {
         let in_sync = self.members.iter().filter(|record| record.state == RecordedState::InSync);
         in_sync.filter(move |record| record.in_sync_generation <= generation)
     }
 
-    /// Whether this label shows that `member` had the label before it: it calls it in sync, or rebuilding although it
-    /// was called in sync after it last went out. A start calls a member so that has not got the label that promotes
-    /// it. A label that takes a member back shows nothing about it: it may be cut short before the member has it, after
-    /// labels that were acted on without that member.
+    /// Returns true if this label proves that `member` had the previous label. The label then records the member as in
+    /// sync, or as rebuilding although the member was in sync after it last went out. A start records this second state
+    /// for a member that lacks the label of its promotion. A label that re-adds a member proves nothing about the
+    /// member: a crash may cut the label update short before the member has the label, and the array acted on earlier
+    /// labels without that member.
     pub(crate) fn vouches_for(&self, member: Uuid) -> bool {
         let row = self.members.iter().find(|row| row.uuid == member);
         row.is_some_and(|row| match row.state {
             RecordedState::InSync => true,
-            // One that goes out while the label that promotes it is written held the one before.
+            // A member that goes out during the write of the label of its promotion had the previous label.
             RecordedState::Rebuilding => row.in_sync_generation > row.held_generation + 1,
             RecordedState::Faulty | RecordedState::Missing => false,
         })
     }
 
-    /// Whether this label begins an activation of an array that had been shut down cleanly, as the label says itself,
-    /// and only starts lie between `before` and this label: one that lies further back shows nothing of these.
+    /// Returns true if this label starts an activation of an array that had been cleanly shut down, as the label
+    /// records, and if all label updates from `before` to this label are starts. An older `before` proves nothing about
+    /// these starts.
     pub(crate) fn is_clean_start_after(&self, before: &Self) -> bool {
         let later = self.history.iter().map(|activation| activation.first_generation);
         let later = later.filter(|first| *first > before.generation);
@@ -173,8 +176,9 @@ impl Superblock {
             && later.eq(before.generation.saturating_add(1)..=self.generation)
     }
 
-    /// Whether this label begins an activation of the array that `before`, the label before it, says was shut down
-    /// cleanly, with the same members in sync: what versions without [`COMPAT_CLEAN_START`] leave.
+    /// Returns true if this label starts an activation of the array, if the previous label `before` records a clean
+    /// shutdown, and if the same members are in sync in both. Versions without [`COMPAT_CLEAN_START`] write such
+    /// labels.
     pub(crate) fn resumes(&self, before: &Self) -> bool {
         let in_sync = |row: &MemberRecord| (row.uuid, row.state == RecordedState::InSync);
         before.clean
@@ -184,13 +188,15 @@ impl Superblock {
             && self.members.iter().map(in_sync).eq(before.members.iter().map(in_sync))
     }
 
-    /// The generation of the last label on the drive of `own`, a member that is out, that this label's history passed
-    /// through: its newest one, or the one before if its newest was never acted on. None if the drive is of another
-    /// history, or from before what is remembered.
+    /// Returns the generation of the last label on the drive of `own` that the history of this label contains. The
+    /// member of `own` is out. The result is the newest label of the drive, or the previous label if the array never
+    /// acted on the newest one. The result is `None` if the drive is of another history, or older than the recorded
+    /// history.
     ///
-    /// A member that has been in sync since `own` or before, and that `own` [vouches](Self::vouches_for) for, held the
-    /// label before `own`; so this history passed through that one, and through `own` or `own` was never acted on. A
-    /// number and an epoch alone show nothing: a start that records absent members writes labels of the last epoch.
+    /// A member that has been in sync since `own` or before, and that `own` [vouches](Self::vouches_for) for, had the
+    /// label before `own`. This history therefore contains that label. It also contains `own`, or the array never acted
+    /// on `own`. A generation and an epoch alone prove nothing: a start that records absent members writes labels of
+    /// the last epoch.
     fn shared(&self, own: &Self) -> Option<u64> {
         let mut others =
             self.lasting_since(own.generation).filter(|row| row.uuid != own.member).peekable();

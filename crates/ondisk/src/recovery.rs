@@ -1,10 +1,9 @@
 //! Constants that recovery after a crash depends on, recorded in labels of format 2.
 //!
-//! A record on a drive means what the program that wrote it took these for: where the band of a write ends, how long a
-//! ring is, by which polynomial parity was computed. A program with another value would do writes again that were
-//! overtaken, or pass over those that were not. So a label tells the values, and one that tells others is refused by
-//! the constant's name. Constants of other crates are checked against this table where both are known
-//! (`crates/engine/src/recorded.rs`), at compile time.
+//! The meaning of a record on a drive depends on constants of the program that wrote it: the size of a band, the bytes
+//! of a ring, and the polynomial of the parity. A program with other values would replay obsolete records, or ignore
+//! valid ones. A label therefore records the values, and a label with other values is refused with the name of the
+//! constant. `crates/engine/src/recorded.rs` compares constants of other crates with this table at compile time.
 
 use crate::bad_blocks::{BAD_PAGES, BAD_RUNS_MAX};
 use crate::bitmap::{PAGE_BITS, PAGES_PER_BITMAP};
@@ -22,19 +21,20 @@ use crate::redo::{REDO_BLOCK_BYTES, REDO_HEADER_BYTES, REDO_PAYLOAD_MAX};
 use crate::ring::REDO_LEAD_BYTES;
 use crate::slot::PAGE_BYTES;
 
-/// Bytes of a strip that one band holds at most: a write of a band has one record, and the newest record counts.
+/// Maximum bytes of a strip in one band. A write of a band has one record, and the newest record counts.
 pub const BAND_BYTES: u32 = 128 << 10;
 /// The polynomial of the field in which parities are computed, x^8 + x^4 + x^3 + x^2 + 1.
 pub const FIELD_POLYNOMIAL: u32 = 0x11d;
 
-/// Which factors make which parity: powers of the low byte for as many parities as the second byte says at most, and
-/// for more a Cauchy matrix whose rows begin at the third byte.
+/// The factors of the parities. The low byte is the base of powers, which are the factors for up to as many parities as
+/// the second byte specifies. For more parities, the factors are a Cauchy matrix whose rows start at the third byte.
 pub const PARITY_FACTORS: u32 = 0x80_03_02;
-/// Milliseconds for which the target of a remote drive may carry out requests of a host that is gone, at most. A
-/// program uses no drive that needs longer, and an array that another program used is left alone for as long.
+/// Maximum time in milliseconds in which the controller of a remote drive may execute requests of a failed host. A
+/// program uses no drive that needs more time, and waits for this time before it uses an array that another program
+/// used.
 pub const SETTLE_MS: u32 = 13_000;
 
-/// Constants of format 2. A change of any of them, or of their number, is a new format.
+/// Constants of format 2. A change of any constant, or of their number, requires a new format.
 pub const CONSTANTS: [(&str, u32); 28] = [
     ("band bytes", BAND_BYTES),
     ("field polynomial", FIELD_POLYNOMIAL),
@@ -69,7 +69,7 @@ pub const CONSTANTS: [(&str, u32); 28] = [
 /// Bytes of the table in a label.
 pub(crate) const CONSTANTS_BYTES: usize = CONSTANTS.len() * 4;
 
-/// Blocks and parities of one partial write and bytes of a witness: a byte each.
+/// The limits of one partial write as one byte each: blocks, parities, and bytes of a witness.
 const fn partial_write_limits() -> u32 {
     PARTIAL_WRITE_BLOCKS_MAX
         | (PARTIAL_WRITE_PARITIES_MAX as u32) << 8
@@ -83,8 +83,8 @@ pub(crate) fn encode_constants(out: &mut [u8]) {
     }
 }
 
-/// Compares the table at the start of `bytes`, in which a label of `generation` says that there are `count`, with the
-/// values that this program has.
+/// Compares the table at the start of `bytes` with the values of this program. `count` and `generation` are the number
+/// of constants and the generation in the label.
 pub(crate) fn check_constants(
     bytes: &[u8],
     count: u8,

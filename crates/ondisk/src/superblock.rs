@@ -1,6 +1,7 @@
-//! The label: one array's description as one member holds it, 4096 bytes.
+//! The label: the description of the array on one member, 4096 bytes.
 //!
-//! Formats 1 and 2. Offsets are the constants below; the table for people is in `docs/on-disk.md`.
+//! The label has the formats 1 and 2. The constants below define the offsets. `docs/on-disk.md` contains a readable
+//! table.
 
 mod decode;
 
@@ -46,19 +47,20 @@ const AT_REPLACEMENTS: usize = 624;
 const AT_LOGGED: usize = 760;
 const AT_LOGGED_SINCE: usize = 768;
 const AT_CONSISTENCY: usize = 776;
-/// Format 2, here and below: how many constants and areas are recorded.
+/// Format 2, here and below: the numbers of recorded constants and areas.
 const AT_CONSTANT_COUNT: usize = 777;
 const AT_AREA_COUNT: usize = 778;
 const AT_CONSTANTS: usize = 784;
 const AT_AREAS: usize = 896;
-/// Room for a second geometry, the front between the two and what is staged; zeroes until there is one.
+/// Space for a second geometry, the boundary between the two geometries, and staged blocks. All bytes are 0 as long as
+/// no second geometry exists.
 const AT_SECOND_GEOMETRY: usize = 944;
 const AT_MEMBERS: usize = 1000;
 const MEMBER_RECORD_BYTES: usize = 48;
 const AT_DIGEST: usize = 4076;
 const AT_CRC: usize = 4092;
 
-/// The greatest generation: 7 bytes, because a generation is written a few times a second at most.
+/// The maximum generation. It has 7 bytes, because an array writes a generation at most a few times per second.
 const GENERATION_MAX: u64 = (1 << 56) - 1;
 
 const FLAG_CLEAN: u8 = 1;
@@ -73,21 +75,21 @@ const _: () = assert!(AT_AREAS + AREAS_BYTES <= AT_SECOND_GEOMETRY);
 const _: () = assert!(AT_SECOND_GEOMETRY < AT_MEMBERS);
 const _: () = assert!(AT_NAME + strake_units::name::NAME_BYTES_MAX <= AT_GEOMETRY);
 
-/// What a label says the state of a member is.
+/// The state of a member that a label records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RecordedState {
-    /// It holds everything it should.
+    /// The member contains all its data.
     InSync,
-    /// It holds what it should below its `recovered_stripes`.
+    /// The member contains its data below `recovered_stripes`.
     Rebuilding,
-    /// It failed and is no longer written.
+    /// The member failed and is no longer written.
     Faulty,
-    /// It was not there.
+    /// The member was not present.
     Missing,
 }
 
 impl RecordedState {
-    /// True when the member is written, and so must hold every label.
+    /// True if the array writes the member. The member must then have every label.
     #[must_use]
     pub const fn is_live(self) -> bool {
         match self {
@@ -111,20 +113,22 @@ impl RecordedState {
 pub struct MemberRecord {
     /// The member in this slot.
     pub uuid: Uuid,
-    /// Its state.
+    /// The state of the member.
     pub state: RecordedState,
-    /// The generation with which it last became in sync; 0 when it never was.
+    /// The generation with which the member last became in sync; 0 if it never was in sync.
     pub in_sync_generation: u64,
-    /// While rebuilding: stripes from the start that it holds already, flushed before this was written.
+    /// For a rebuilding member, the number of valid stripes from the start. They were flushed before this record was
+    /// written.
     pub recovered_stripes: u64,
-    /// A generation that it surely held when it went out, so that an older picture of it is recognized; 0 when it did
-    /// not go out since it was last in sync or put in. Kept while it is rebuilt. Below 2^56.
+    /// A generation that the member certainly had when it went out, so that an older snapshot of the drive is
+    /// recognized. 0 if the member did not go out after it was last in sync or added. A rebuild does not change it.
+    /// Below 2^56.
     pub held_generation: u64,
     /// Bytes of the device.
     pub bytes: u64,
 }
 
-/// The array's geometry as recorded. This crate passes it on; what it means is known to `raid`.
+/// The recorded geometry of the array. This crate does not interpret it; the crate `raid` defines its meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GeometryRecord {
     /// Code of the RAID level.
@@ -147,72 +151,71 @@ pub struct GeometryRecord {
     pub region_stripes: u64,
 }
 
-/// An array's description as one member holds it.
+/// The description of the array on one member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Superblock {
     /// The array.
     pub array: Uuid,
     /// The array's name.
     pub name: Name,
-    /// The revision of the format, which a label keeps until the array is converted.
+    /// The revision of the format. It does not change until the array is converted.
     pub format: Format,
     /// The member that holds this label.
     pub member: Uuid,
     /// That member's slot.
     pub slot: MemberIndex,
-    /// Counts label updates of the array, from 1.
+    /// The number of label updates of the array, counted from 1.
     pub generation: u64,
     /// Random identifier of this activation of the array.
     pub epoch: Uuid,
-    /// The activation it continued from; nil for the first.
+    /// The activation that this one continues; nil for the first activation.
     pub parent_epoch: Uuid,
     /// The array's geometry.
     pub geometry: GeometryRecord,
-    /// True after an orderly stop: no write was under way.
+    /// True after a clean shutdown: no write was in progress.
     pub clean: bool,
-    /// True when the array was deleted.
+    /// True if the array was destroyed.
     pub destroyed: bool,
-    /// Every member, by slot. At most [`MEMBERS_MAX`].
+    /// All members, by slot; at most [`MEMBERS_MAX`].
     pub members: Vec<MemberRecord>,
-    /// The last activations, oldest first, the current one last; at most [`HISTORY_MAX`].
-    /// Recorded with [`COMPAT_HISTORY`] only.
+    /// The last activations in ascending order, with the current one at the end; at most [`HISTORY_MAX`]. They are
+    /// recorded only with [`COMPAT_HISTORY`].
     pub history: Vec<Activation>,
-    /// Drives being filled while the members they shall replace serve; at most
-    /// [`REPLACEMENTS_MAX`].
+    /// Replacements that are being filled while their members still serve; at most [`REPLACEMENTS_MAX`].
     pub replacements: Vec<ReplacementRecord>,
-    /// How writes are made safe against crashes.
+    /// The consistency mode, which defines the behaviour after a crash.
     pub consistency: Consistency,
-    /// Members to whose stripes no write is or has been under way since they were last in sync that is not
-    /// in the redo log. All of them in mode [`Consistency::Strict`]: then this is so of every write.
+    /// Members for which the redo log recorded every write to their stripes since they were last in sync. In mode
+    /// [`Consistency::Strict`] these are all members, because every write is then recorded.
     pub logged: MemberSet,
-    /// Records of older generations do not count: what they say is done, and may have been overtaken by what is in no
-    /// log. 0 when no member is [`logged`](Self::logged).
+    /// Records of older generations are ignored: their writes are complete, and later writes that are not in the redo
+    /// log may have replaced their data. 0 if no member is [`logged`](Self::logged).
     pub logged_since: u64,
-    /// Features that may be ignored. Bits this program does not know are dropped when it writes.
+    /// Features that a program may ignore. A write drops the unknown bits.
     pub compat: u64,
-    /// Features that may be ignored by readers only; see [`Superblock::is_read_only`].
+    /// Features that only readers may ignore; see [`Superblock::is_read_only`].
     pub ro_compat: u64,
-    /// Features that may not be ignored.
+    /// Features that no program may ignore.
     pub incompat: u64,
 }
 
-/// The place a label is read from.
+/// The address that a label is read from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
     /// The ring.
     pub copy: Copy,
     /// The slot in that ring, below [`RING_SLOTS`].
     pub ring_slot: u8,
-    /// Byte offset on the device, when the reader knows it.
+    /// Byte offset on the device, if the reader knows it.
     pub offset: Option<u64>,
 }
 
 impl Superblock {
-    /// The bytes of this label for the slot at `slot_offset` (bytes from the device's start) of `copy`.
+    /// Returns the bytes of this label for the slot at `slot_offset` (bytes from the start of the device) of `copy`.
     ///
     /// # Panics
-    /// With more than [`MEMBERS_MAX`] members, which no geometry has, or more activations or replacements than there
-    /// is room for.
+    /// The function panics with more than [`MEMBERS_MAX`] members, which no geometry has, or with more activations or
+    /// replacements than the label has space for.
     #[must_use]
     pub fn encode(&self, copy: Copy, slot_offset: u64) -> [u8; SLOT_BYTES] {
         assert!(self.members.len() <= MEMBERS_MAX, "the member table has {MEMBERS_MAX} rows");
@@ -268,15 +271,15 @@ impl Superblock {
         put(out, AT_NAME, self.name.as_str().as_bytes());
     }
 
-    /// True when the label uses `ro_compat` features this program does not know: the array may be read and must
-    /// not be written, and no label may be written either.
+    /// True if the label uses unknown `ro_compat` features: the array may be read, but neither the array nor its labels
+    /// may be written.
     #[must_use]
     pub const fn is_read_only(&self) -> bool {
         self.ro_compat & !RO_COMPAT_KNOWN != 0
     }
 
-    /// Says which writes are in the redo log in the mode that the label names; see [`logged`](Self::logged) and
-    /// [`logged_since`](Self::logged_since).
+    /// Records which writes the redo log contains in the consistency mode of the label; see [`logged`](Self::logged)
+    /// and [`logged_since`](Self::logged_since).
     pub fn note_logged(&mut self, logged: MemberSet, since: u64) {
         (self.logged, self.logged_since) = (logged, since);
         self.incompat &= !(INCOMPAT_REDO | INCOMPAT_PARTIAL_WRITES);
@@ -288,20 +291,20 @@ impl Superblock {
         }
     }
 
-    /// True when the per-member dirty bitmaps say what every absent member lacks. Otherwise each of them lacks
-    /// everything.
+    /// True if the per-member dirty bitmaps record the regions that each absent member lacks. Otherwise each absent
+    /// member lacks all regions.
     #[must_use]
     pub const fn keeps_member_bitmaps(&self) -> bool {
         self.compat & COMPAT_MEMBER_BITMAPS != 0
     }
 
-    /// The row of the member that holds this label.
+    /// Returns the record of the member that has this label.
     #[must_use]
     pub fn own_record(&self) -> Option<&MemberRecord> {
         self.members.get(self.slot.at()).filter(|record| record.uuid == self.member)
     }
 
-    /// Whether this label calls `member` live.
+    /// Returns true if `member` is live in this label.
     #[must_use]
     pub fn calls_live(&self, member: Uuid) -> bool {
         self.members.iter().any(|record| record.uuid == member && record.state.is_live())
@@ -331,7 +334,7 @@ impl GeometryRecord {
     }
 }
 
-/// The ring slot of a generation.
+/// Returns the ring slot of a generation.
 const fn ring_slot(generation: u64) -> u8 {
     (generation % RING_SLOTS) as u8
 }

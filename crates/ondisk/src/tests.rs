@@ -1,4 +1,4 @@
-//! Bytes there and back, bytes damaged, and the table of what drives amount to.
+//! Tests of encoding and decoding, of damaged bytes, and of the assembly from found drives.
 
 mod assembly;
 mod bad_blocks;
@@ -17,7 +17,7 @@ fn uuid(tag: u8) -> Uuid {
     Uuid::from_random([tag; 16])
 }
 
-/// A label of slot 0 of an array with `members` members, all in sync since generation 1.
+/// Returns a label of slot 0 of an array with `members` members, which are all in sync since generation 1.
 fn label(members: u8, generation: u64) -> Superblock {
     let row = |slot| MemberRecord {
         uuid: uuid(0x10 + slot),

@@ -1,4 +1,5 @@
-//! Images of released formats are opened forever. Made once by `cargo run -p strake-ondisk --example make-golden`.
+//! Tests that images of released formats can always be opened. `cargo run -p strake-ondisk --example make-golden`
+//! created the images once.
 
 #[path = "golden/sample.rs"]
 mod sample;
@@ -9,7 +10,7 @@ use strake_ondisk::{
 };
 use strake_units::{MemberIndex, Uuid};
 
-/// Checks that an image is read as `label`, and that writing that gives the image.
+/// Checks that an image decodes to `label`, and that `label` encodes to the image.
 fn check_label(image: &[u8], label: &Superblock) {
     let address = Address { copy: Copy::Head, ring_slot: 7, offset: Some(sample::LABEL_OFFSET) };
     assert_eq!(Superblock::decode(image, address).as_ref(), Ok(label));
@@ -38,7 +39,7 @@ fn the_label_of_format_2_opens() {
     check_label(all, &sample::label_2_with_features());
 }
 
-/// Checks that an image is read as the page of the sample's regions, and that writing that gives the image.
+/// Checks that an image decodes to the page of the regions of the sample, and that the page encodes to the image.
 fn check_page(image: &[u8], bitmap: Bitmap, page: u32, held: u64) {
     let array = Uuid([1; 16]);
     let found = newest_page(image, &[], array, bitmap, page).expect("a sound page");
@@ -68,7 +69,7 @@ fn the_record_of_the_control_plane_opens() {
     assert_eq!(record.as_deref(), Some(&bytes[..]));
 }
 
-/// Checks that an image is read as `header` and `payload`; `written` is what the samples write.
+/// Checks that an image decodes to `header` and `payload`; `written` is the encoded sample.
 fn check_redo(image: &[u8], header: RedoHeader, payload: RedoPayload, written: [u8; 4096]) {
     assert_eq!(decode_redo(image, sample::REDO_OFFSET), Some(RedoRecord { header, payload }));
     assert_eq!(written, image);

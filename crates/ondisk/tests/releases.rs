@@ -1,4 +1,5 @@
-//! Labels of every format are opened, or refused by the field that is not known, and none is passed over.
+//! Tests that labels of every format are opened, or refused with the name of the unknown field, and that no label is
+//! ignored.
 
 #[path = "releases/images.rs"]
 #[allow(dead_code, reason = "the table of releases needs more of it")]
@@ -34,7 +35,7 @@ fn every_constant_is_refused_by_name_with_both_values() {
 fn what_is_not_understood_is_refused_and_never_passed_over() {
     for image in refused() {
         let why = reason(&image.what, &image.bytes);
-        // The field, its value, and what is known.
+        // The reason names the field, its value, and the supported values.
         assert!(why.contains("; this version supports "), "{}: {why}", image.what);
         assert!(!why.contains("invalid") && !why.contains("impossible"), "{}: {why}", image.what);
     }

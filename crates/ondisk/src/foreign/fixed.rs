@@ -1,17 +1,17 @@
-//! Formats that a magic of three bytes or more at a fixed place gives away.
+//! Formats that have a magic of at least three bytes at a fixed offset.
 //!
-//! Offsets and magics are facts of the formats, taken from the Linux kernel's headers and the formats' own documents
-//! named at each row.
+//! Offsets and magics are from the headers of the Linux kernel and from the documents of the formats, which each row
+//! names.
 
 use super::has;
 
-/// A magic at a byte offset from the start of the device, and what it means.
+/// A byte offset from the start of the device, the magic at this offset, and the name of the format.
 type Row = (usize, &'static [u8], &'static str);
 
-/// Formats that hold other drives' or other formats' content.
+/// Formats that contain data of other drives or of other formats.
 const CONTAINERS: [Row; 40] = [
     (0, b"LUKS\xba\xbe", LUKS), // LUKS2 on-disk format 1.0, section 2.1
-    // Its second header, at one of the places of section 2.2, when the first was wiped.
+    // The second header of LUKS2 is at one of the offsets of section 2.2. It counts if the first header was wiped.
     (0x4000, b"SKUL\xba\xbe", LUKS),
     (0x8000, b"SKUL\xba\xbe", LUKS),
     (0x1_0000, b"SKUL\xba\xbe", LUKS),
@@ -22,7 +22,7 @@ const CONTAINERS: [Row; 40] = [
     (0x20_0000, b"SKUL\xba\xbe", LUKS),
     (3, b"-FVE-FS-", BITLOCKER), // [MS-FVE] volume header
     (160, BITLOCKER_GUID, BITLOCKER),
-    (424, BITLOCKER_GUID, BITLOCKER), // BitLocker To Go, behind a FAT boot sector
+    (424, BITLOCKER_GUID, BITLOCKER), // BitLocker To Go, after a FAT boot sector
     (0, b"LABELONE", LVM2),           // lvm2 lib/label/label.h: any of four sectors
     (512, b"LABELONE", LVM2),
     (1024, b"LABELONE", LVM2),
@@ -59,7 +59,7 @@ const CONTENTS: [Row; 70] = [
     (0, b"\xfe\xed\xba\xbe", "an XFS log"), // fs/xfs/libxfs/xfs_log_format.h
     (0x1_0040, b"_BHRfS_M", "a btrfs file system"), // fs/btrfs/fs.h
     (0x400, b"\x10\x20\xf5\xf2", F2FS), // include/linux/f2fs_fs.h
-    (0x1400, b"\x10\x20\xf5\xf2", F2FS), // its second superblock
+    (0x1400, b"\x10\x20\xf5\xf2", F2FS), // the second superblock of F2FS
     (3, b"NTFS    ", "an NTFS file system"), // boot sector, OEM identifier
     (3, b"EXFAT   ", "an exFAT file system"), // exFAT specification, section 3.1
     (3, b"ReFS\0", "a ReFS file system"), // boot sector, OEM identifier
@@ -69,7 +69,7 @@ const CONTENTS: [Row; 70] = [
     (54, b"MSDOS   ", FAT),
     (82, b"FAT32   ", FAT),
     (82, b"MSWIN4", FAT),
-    // The last bytes of the first page, whatever its size was: include/linux/swap.h.
+    // The magic is in the last bytes of the first page, for any page size: include/linux/swap.h.
     (4086, b"SWAPSPACE2", SWAP),
     (8182, b"SWAPSPACE2", SWAP),
     (16_374, b"SWAPSPACE2", SWAP),

@@ -1,4 +1,4 @@
-//! Partition tables, apart from the one that [`crate::gpt`] writes.
+//! Partition tables, except the table that [`crate::gpt`] writes.
 
 use super::{ends, has};
 use crate::bytes::get;
@@ -8,13 +8,13 @@ const GPT: &str = "a partition table (GPT)";
 const MBR: &str = "a partition table (MBR)";
 const GPT_MAGIC: &[u8] = b"EFI PART";
 
-/// Block sizes that drives have.
+/// The block sizes of drives.
 const BLOCKS: [usize; 2] = [512, 4096];
-/// Bytes of the usual partition array, of 128 rows.
+/// Bytes of the usual partition array, which has 128 rows.
 const ARRAY_BYTES: usize = 128 * ROW_BYTES;
 const ROW_BYTES: usize = 128;
 
-/// What the ends of a drive show of a GPT.
+/// The kind of GPT at an end of a drive.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Gpt {
     Absent,
@@ -26,7 +26,7 @@ pub(super) fn find(head: &[u8], tail: &[u8]) -> Option<&'static str> {
     let (first, last) = (primary(head), backup(tail));
     match (first, last) {
         (Gpt::Foreign, _) | (Gpt::Absent, Gpt::Foreign) => return Some(GPT),
-        // A foreign backup behind our own table was there before it and is no longer in force.
+        // A foreign backup with a primary table of Strake is older than that table and no longer valid.
         (Gpt::Ours, Gpt::Foreign | Gpt::Absent | Gpt::Ours)
         | (Gpt::Absent, Gpt::Absent | Gpt::Ours) => {}
     }
@@ -34,18 +34,18 @@ pub(super) fn find(head: &[u8], tail: &[u8]) -> Option<&'static str> {
     mbr(head, ours).or_else(|| elder(head))
 }
 
-/// Whether Strake's own table is at one of the ends.
+/// Returns true if one of the ends has the table of Strake.
 pub(super) fn is_claimed(head: &[u8], tail: &[u8]) -> bool {
     primary(head) == Gpt::Ours || backup(tail) == Gpt::Ours
 }
 
-/// The table at block 1 (UEFI 5.3.2), ours when it has one row, of our type.
+/// Returns the kind of the table at block 1 (UEFI 5.3.2). A table of Strake has one row, with the type of Strake.
 fn primary(head: &[u8]) -> Gpt {
     let tables = BLOCKS.into_iter().filter(|block| has(head, *block, GPT_MAGIC));
     tables.map(|block| whose(head, 2 * block)).fold(Gpt::Absent, worst)
 }
 
-/// The table in the last block, whose rows are in front of it.
+/// Returns the kind of the table in the last block. The rows of this table are before it.
 fn backup(tail: &[u8]) -> Gpt {
     let tables = BLOCKS.into_iter().filter(|block| ends(tail, *block, GPT_MAGIC));
     let rows = tables.map(|block| tail.len().checked_sub(block + ARRAY_BYTES));
@@ -66,8 +66,9 @@ fn worst(a: Gpt, b: Gpt) -> Gpt {
     }
 }
 
-/// An MBR (UEFI 5.2). Beside our GPT, one with partitions of its own (a hybrid); otherwise any: a protective one
-/// belongs to a GPT that is damaged, and one without partitions is a boot sector or a disk's identifier.
+/// Returns the name of an MBR (UEFI 5.2). With a GPT of Strake, only an MBR with other partitions (a hybrid MBR)
+/// counts. Otherwise any MBR counts: a protective MBR belongs to a damaged GPT, and an MBR without partitions is a boot
+/// sector or the identifier of a disk.
 fn mbr(head: &[u8], ours: bool) -> Option<&'static str> {
     let sector = head.get(..512).filter(|sector| sector[510..] == [0x55, 0xaa])?;
     let rows = || sector[446..510].chunks_exact(16);
@@ -81,15 +82,15 @@ fn mbr(head: &[u8], ours: bool) -> Option<&'static str> {
     Some(if protective { "the protective MBR of a lost GPT" } else { "a boot sector" })
 }
 
-/// Tables of other systems' machines.
+/// Returns the name of a partition table of another computer system.
 fn elder(head: &[u8]) -> Option<&'static str> {
-    // Driver descriptor, then partition map entries one block on (Inside Macintosh, Devices, 3-12).
+    // A driver descriptor, then partition map entries from the next block (Inside Macintosh, Devices, 3-12).
     if has(head, 0, b"ER")
         && BLOCKS.into_iter().chain([1024, 2048]).any(|at| has(head, at, b"PM\0\0"))
     {
         return Some("a partition table (Apple)");
     }
-    // block/partitions/sun.c: a magic, and words that cancel each other out.
+    // block/partitions/sun.c: a magic, and words whose XOR is 0.
     let sun = head.get(..512).is_some_and(|sector| {
         let words = sector.chunks_exact(2);
         sector[508..510] == [0xda, 0xbe]

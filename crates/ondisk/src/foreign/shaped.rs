@@ -1,4 +1,4 @@
-//! Formats whose magic is too short or whose place is not fixed: more of the record has to make sense.
+//! Formats with a magic that is too short, or at no fixed offset. More fields of the record are checked.
 
 use super::{has, last_sectors, sectors};
 use crate::bytes::{get, u16_at, u32_at};
@@ -31,8 +31,8 @@ fn ext(head: &[u8]) -> Option<&'static str> {
     })
 }
 
-/// NILFS2: superblock at 1024 and in the last 4 KiB (include/uapi/linux/nilfs2_ondisk.h): revision 2, magic 0x3434,
-/// and how many bytes its checksum covers, which is not more than a block.
+/// NILFS2: superblocks at 1024 and in the last 4 KiB (include/uapi/linux/nilfs2_ondisk.h). They have revision 2, magic
+/// 0x3434, and the number of bytes of the checksum, which is at most one block.
 fn nilfs(head: &[u8], tail: &[u8]) -> Option<&'static str> {
     let looks = |block: &[u8]| {
         let covered = u16_at(block, 8);
@@ -42,7 +42,8 @@ fn nilfs(head: &[u8], tail: &[u8]) -> Option<&'static str> {
     (first || last_sectors(tail, 8192).any(looks)).then_some("a NILFS2 file system")
 }
 
-/// Minix 1, 2 and 3 (include/uapi/linux/minix_fs.h): a superblock at 1024 whose inode map has a bit for every inode.
+/// Minix 1, 2 and 3 (include/uapi/linux/minix_fs.h): a superblock at 1024 with one bit of the inode map for every
+/// inode.
 fn minix(head: &[u8]) -> Option<&'static str> {
     let block = head.get(1024..1056)?;
     let old = matches!(u16_at(block, 16), 0x137f | 0x138f | 0x2468 | 0x2478)
@@ -54,12 +55,12 @@ fn minix(head: &[u8]) -> Option<&'static str> {
     (old || new).then_some("a Minix file system")
 }
 
-/// Whether `blocks` of at least 1 KiB have a bit for each of `inodes`, of which there are some.
+/// Returns true if `inodes` is not 0 and `blocks`, of at most 4 KiB each, have a bit for each inode.
 fn enough(inodes: u32, blocks: u16) -> bool {
     inodes > 0 && u64::from(inodes) <= u64::from(blocks) * 8 * 4096
 }
 
-/// HFS without plus (Inside Macintosh, Files, 2-60): "BD", and allocation blocks of a multiple of 512 bytes.
+/// HFS, not HFS+ (Inside Macintosh, Files, 2-60): "BD", and allocation blocks of a multiple of 512 bytes.
 fn hfs(head: &[u8]) -> Option<&'static str> {
     let block = head.get(1024..1536).filter(|block| block.starts_with(b"BD"))?;
     let bytes = u32::from_be_bytes(get(block, 20));
@@ -76,9 +77,9 @@ fn ufs(head: &[u8]) -> Option<&'static str> {
     found.then_some("a UFS file system")
 }
 
-/// ZFS: uberblocks of at least 1 KiB in the second half of each of the four 256 KiB labels, two at either end
-/// (include/sys/uberblock_impl.h), in either byte order. The labels at the end are aligned to 256 KiB, so multiples
-/// of 512 bytes find them too.
+/// ZFS: uberblocks of at least 1 KiB in the second half of each of the four 256 KiB labels, two labels at each end
+/// (include/sys/uberblock_impl.h), in any byte order. The labels at the end are aligned to 256 KiB, so that a search at
+/// multiples of 512 bytes also finds them.
 fn zfs(bytes: &[u8]) -> Option<&'static str> {
     let magic = 0x00ba_b10c_u64;
     sectors(bytes)
@@ -87,7 +88,7 @@ fn zfs(bytes: &[u8]) -> Option<&'static str> {
         .then_some("a ZFS label")
 }
 
-/// A FAT that does not call itself one: a boot sector whose parameters make sense (Microsoft, FAT32 File System
+/// FAT without the name of the file system: a boot sector with valid parameters (Microsoft, FAT32 File System
 /// Specification 1.03, "Boot Sector and BPB").
 fn fat(head: &[u8]) -> Option<&'static str> {
     let boot = head.get(..512).filter(|boot| boot[510..] == [0x55, 0xaa])?;

@@ -1,4 +1,4 @@
-//! Reading a label: what keeps it from being trusted or understood, and its fields.
+//! Decoding of a label: the checks of its validity and compatibility, and its fields.
 
 use strake_units::{BlockSize, MemberIndex, MemberSet, Name};
 
@@ -21,10 +21,10 @@ use crate::lineage::{decode_history, decode_replacements};
 use crate::recovery::check_constants;
 
 impl Superblock {
-    /// The label in `bytes`, read from `address`.
+    /// Decodes the label in `bytes`, which was read from `address`.
     ///
     /// # Errors
-    /// Anything that keeps the label from being trusted; see [`LabelErrorKind`].
+    /// Any reason not to trust the label; see [`LabelErrorKind`].
     pub fn decode(bytes: &[u8], address: Address) -> Result<Self, LabelError> {
         let Address { copy, ring_slot, .. } = address;
         verify(bytes).map_err(|kind| LabelError { kind, copy, ring_slot, array: None })?;
@@ -35,7 +35,8 @@ impl Superblock {
         Self::decode_fields(bytes).map_err(error)
     }
 
-    /// The label in `bytes`, wherever it may come from: for telling what is on a drive, never for assembly.
+    /// Decodes the label in `bytes` from an unknown address. The result identifies the content of a drive, and must not
+    /// be used for an assembly.
     pub(crate) fn decode_anywhere(bytes: &[u8]) -> Result<Self, LabelErrorKind> {
         verify(bytes)?;
         check_features(bytes)?;
@@ -58,7 +59,7 @@ impl Superblock {
         Ok(label)
     }
 
-    /// What format 2 records beyond the fields of format 1.
+    /// Decodes the fields that format 2 adds to format 1.
     fn decode_format(
         &self,
         bytes: &[u8],
@@ -71,7 +72,7 @@ impl Superblock {
             return Err(unusable(("number of areas", areas, Wanted::Exactly(AREAS as u64))));
         }
         if let Some(byte) = bytes[AT_SECOND_GEOMETRY..AT_MEMBERS].iter().find(|byte| **byte != 0) {
-            // It has an `incompat` bit, which is not known here and not set.
+            // A second geometry needs an `incompat` bit that this version does not define. The bit is not set here.
             let byte = (*byte).into();
             return Err(unusable(("byte of a second geometry", byte, Wanted::Exactly(0))));
         }
@@ -81,7 +82,7 @@ impl Superblock {
         Areas::decode(table, data, device, generation).map(Format::Two)
     }
 
-    /// The fields that both formats have, as a label of format 1.
+    /// Decodes the fields of both formats into a label of format 1.
     fn decode_shared(bytes: &[u8]) -> Result<Self, Unusable> {
         let flags = bytes[AT_FLAGS];
         if flags & !(FLAG_CLEAN | FLAG_DESTROYED) != 0 {
@@ -195,8 +196,8 @@ fn member_count(bytes: &[u8], geometry: &GeometryRecord) -> Result<usize, Unusab
     Err(("members", count.into(), wanted))
 }
 
-/// Checks that the bytes are as they were written. Magic, digest and CRC keep their places in every version of the
-/// format, so that a newer label is distinguished from a damaged one.
+/// Checks that the bytes are unchanged. The magic, the digest and the CRC have the same offsets in every version of the
+/// format, so that a newer label differs from a damaged one.
 fn verify(bytes: &[u8]) -> Result<(), LabelErrorKind> {
     if bytes.len() != SLOT_BYTES {
         return Err(LabelErrorKind::Truncated { bytes: bytes.len() });
@@ -246,7 +247,8 @@ fn decode_name(bytes: &[u8]) -> Result<Name, Unusable> {
     let name = &bytes[AT_NAME..AT_NAME + length];
     let parsed = std::str::from_utf8(name).ok().and_then(|name| name.parse().ok());
     parsed.ok_or_else(|| {
-        // A name begins with a letter or digit, so its first byte is the one at fault when none of them is odd.
+        // A name starts with a letter or digit. The first byte is therefore the invalid one if every byte is a
+        // permitted character.
         let odd = name.iter().find(|b| !(b.is_ascii_alphanumeric() || b"._-".contains(b)));
         let byte = *odd.unwrap_or(&name[0]);
         (

@@ -1,4 +1,4 @@
-//! One scenario for each row of the failure matrix that assembly answers for.
+//! One scenario for each row of the failure matrix that concerns assembly.
 
 use strake_units::{MemberIndex, Uuid};
 
@@ -13,7 +13,7 @@ use RecordedState::{Faulty, InSync, Missing, Rebuilding};
 const WAIT: Policy = Policy { allow_degraded: false };
 const START: Policy = Policy { allow_degraded: true };
 
-/// `array` as the member of `slot` holds it, on a drive with the same number.
+/// Returns the label `array` on the member of `slot`, on the drive with the same number.
 fn on(array: &Superblock, slot: u8) -> Found {
     let mut label = array.clone();
     label.slot = MemberIndex(slot);
@@ -22,7 +22,7 @@ fn on(array: &Superblock, slot: u8) -> Found {
     Found { drive, label, device_bytes, confirmed: false, before: None }
 }
 
-/// `array` one label later, with the given states.
+/// Returns the next label of `array`, with the given states.
 fn after(array: &Superblock, changes: &[(usize, RecordedState)]) -> Superblock {
     let mut next = array.clone();
     next.generation += 1;
@@ -35,7 +35,7 @@ fn after(array: &Superblock, changes: &[(usize, RecordedState)]) -> Superblock {
     next
 }
 
-/// `array` activated again with the given states.
+/// Returns a new activation of `array` with the given states.
 fn activated(array: &Superblock, epoch: Uuid, changes: &[(usize, RecordedState)]) -> Superblock {
     let mut next = after(array, changes);
     next.parent_epoch = array.epoch;
@@ -112,8 +112,9 @@ fn f25_an_update_cut_short_costs_no_member() {
     }
 }
 
-/// A label that is in a tail ring was in every head ring before: who has only the one before is a copy of a member from
-/// before, and was taken for the member, as if the update had been cut short.
+/// The history of the bug: if a tail ring contains a label, every head ring contained it before. A drive that has only
+/// the previous label is therefore an old copy of a member. The assembly used such a drive as the member, as if the
+/// update had been cut short.
 #[test]
 fn f16_a_member_without_a_label_that_every_member_had_is_stale() {
     let old = label(3, 5);
@@ -126,11 +127,11 @@ fn f16_a_member_without_a_label_that_every_member_had_is_stale() {
         assert_eq!(array.members[2].state, Missing);
         let lags = StaleReason::Lags { own: old.generation, newest: new.generation };
         assert_eq!(array.members[2].stale.map(|stale| stale.reason), Some(lags));
-        // The tail ring of the old one says only that everybody had that.
+        // The tail ring with the old label proves only that every member had the old label.
         let found = vec![on(&new, 0), on(&new, 1), confirmed(&old, 2)];
         assert_eq!(states(found, WAIT), [InSync; 3]);
     }
-    // One that was being rebuilt has nothing that could be trusted.
+    // A rebuilding member that lacks a label has no valid data.
     let new = after(&old, &[(2, Rebuilding)]);
     let newer = after(&new, &[]);
     let found = vec![on(&newer, 0), confirmed(&newer, 1), on(&new, 2)];
@@ -138,8 +139,9 @@ fn f16_a_member_without_a_label_that_every_member_had_is_stale() {
     assert_eq!((member.state, member.lacks), (Rebuilding, Lacks::Everything));
 }
 
-/// A start of an array that had been shut down cleanly was cut short while it wrote labels. The next one took it for a
-/// crash of an array that had served, and refused it where members were missing and regions were to be resynchronized.
+/// The history of the bug: a start of a cleanly shut down array was cut short during the write of labels. The next
+/// start treated this as a crash of a serving array, and was refused if members were missing and regions needed a
+/// resync.
 #[test]
 fn f25_a_start_cut_short_is_no_crash() {
     let old = Superblock { clean: true, ..after(&label(3, 5), &[(2, Faulty)]) };
@@ -153,10 +155,11 @@ fn f25_a_start_cut_short_is_no_crash() {
     assert!(is_clean(vec![short(&new, 0, &old), short(&new, 1, &old)]), "both");
     let confirmed = Found { confirmed: true, ..on(&new, 1) };
     assert!(is_clean(vec![short(&new, 0, &old), confirmed.clone()]), "one in its tail ring too");
-    // Nothing shows that it was not acted on.
+    // Nothing proves that the array did not act on the label.
     assert!(!is_clean(vec![on(&new, 0), on(&new, 1)]));
     assert!(!is_clean(vec![Found { confirmed: true, ..on(&new, 0) }, confirmed]));
-    // The array had not been shut down, or this label is no start, or not the first one after the shutdown.
+    // The array had not been cleanly shut down, or this label is not a start, or not the first start after the
+    // shutdown.
     let crashed = Superblock { clean: false, ..old.clone() };
     assert!(!is_clean(vec![short(&new, 0, &crashed), on(&new, 1)]));
     let going_on = Superblock { clean: false, ..after(&old, &[]) };
@@ -170,8 +173,8 @@ fn f25_a_start_cut_short_is_no_crash() {
     assert!(!is_clean(vec![short(&new, 0, &all), on(&new, 1)]));
 }
 
-/// Several starts in a row were cut short. Each label says that the array had been shut down cleanly, whatever the one
-/// before it says.
+/// Several consecutive starts were cut short. Each of their labels records that the array had been cleanly shut down,
+/// independently of the previous label.
 #[test]
 fn f25_starts_cut_short_in_a_row_are_no_crash() {
     let old = Superblock { clean: false, ..with_history() };
@@ -189,9 +192,9 @@ fn f25_starts_cut_short_in_a_row_are_no_crash() {
         assert!(cut_short(new, Some(before)), "{}", new.generation);
         assert!(!cut_short(new, None), "{}: every member has it", new.generation);
     }
-    // It served, and the last label of this activation is no start.
+    // The array served, and the last label of this activation is not a start.
     assert!(!cut_short(&after(&second, &[]), Some(&second)));
-    // What a drive had at another time, or of another array or member, shows nothing of the starts since.
+    // An older label of the drive, or a label of another array or member, proves nothing about the later starts.
     let long_ago = Superblock { generation: old.generation - 1, ..old.clone() };
     assert!(!cut_short(&second, Some(&long_ago)));
     let served = Superblock { clean: false, ..started(&after(&first, &[]), 0xe3, &[]) };
@@ -210,11 +213,11 @@ fn f16_a_partly_rebuilt_member_is_trusted_as_far_as_it_got() {
     let member = |found| assembled(found, WAIT).members.remove(2);
     let got = member(vec![on(&new, 0), on(&new, 1), on(&new, 2)]);
     assert_eq!((got.drive, got.state, got.recovered_stripes), (Some(2), Rebuilding, 40));
-    // The promotion reached others only.
+    // Only other members have the label of the promotion.
     let promoted = after(&new, &[(2, InSync)]);
     let got = member(vec![on(&promoted, 0), on(&promoted, 1), on(&new, 2)]);
     assert_eq!((got.state, got.recovered_stripes), (Rebuilding, 40));
-    // A copy from before: what it holds cannot be distinguished from what it lacks.
+    // The drive is an old copy: its valid data cannot be distinguished from the data that it lacks.
     let later = after(&after(&new, &[]), &[]);
     let got = member(vec![on(&later, 0), on(&later, 1), on(&new, 2)]);
     assert_eq!((got.state, got.recovered_stripes), (Rebuilding, 0));
@@ -243,7 +246,7 @@ fn f18_halves_that_ran_alone_are_refused() {
             assert_ne!(difference.newer_chain.1, difference.older_chain.1);
         }
     }
-    // Each half activated again: the parents differ too.
+    // Both halves are activated again. The parents then also differ.
     let (a, b) = (activated(&a, uuid(0xec), &[]), activated(&b, uuid(0xed), &[]));
     assert!(matches!(refusal(vec![on(&a, 0), on(&b, 2)]), Refusal::Fork(_)));
 }
@@ -257,14 +260,16 @@ fn an_activation_without_a_write_is_no_fork() {
     assert_eq!(states(found, WAIT), [Missing, InSync, InSync]);
 }
 
-/// An update reached one drive only, which was lost with that crash; the start without it was cut short in its first
-/// label, and the drive is back. Both labels have the same number, and the array never acted on the drive's.
+/// A label update reached only one drive, which the same crash made absent. The start without this drive was cut short
+/// at its first label, and the drive returned. Both labels have the same generation, and the array never acted on the
+/// label of that drive.
 #[test]
 fn an_update_that_only_a_lost_drive_got_is_no_fork() {
     let old = label(4, 5);
     for lost in 0..4 {
         let cut_short = after(&old, &[]);
-        // Its first label, or the one before that calls the drive missing, when the log is carried out without it.
+        // The first label of the start, or the label before it, which records the drive as missing if the start replays
+        // the log without the drive.
         let reactivated = activated(&old, uuid(0xeb), &[(lost, Missing)]);
         let same = after(&old, &[(lost, Missing)]);
         let starts = [reactivated, same];
@@ -286,9 +291,10 @@ fn an_update_that_only_a_lost_drive_got_is_no_fork() {
     }
 }
 
-/// Member 0 of a mirror was out while the other one was written, and the label that takes it back reached that one
-/// alone. Then drive 0 was started by itself, twice. The other one's label calls it live, but drive 0 never had that
-/// label; the array went on with drive 0, and what had been acknowledged without it was passed over.
+/// Member 0 of a mirror was out during writes to the other member, and only the other member received the label that
+/// re-adds member 0. Then drive 0 was started alone, twice. Member 0 is live in the label of the other member, but
+/// drive 0 never had that label. The bug: the array continued with drive 0, and writes that had been acknowledged
+/// without drive 0 were ignored.
 #[test]
 fn f18_a_label_that_takes_a_member_back_does_not_vouch_for_it() {
     let old = Superblock { compat: COMPAT_HISTORY, ..label(2, 5) };
@@ -305,8 +311,8 @@ fn f18_a_label_that_takes_a_member_back_does_not_vouch_for_it() {
     }
 }
 
-/// The same, seen by the array that runs on drive 0: its last label before the first start by itself only says that no
-/// other member is there.
+/// The same case from the view of the array on drive 0: the last label of drive 0 before its first start alone only
+/// records that the other member is missing.
 #[test]
 fn f18_who_took_a_member_back_did_not_leave_something_unfinished() {
     let mut old = Superblock { compat: COMPAT_HISTORY, ..label(2, 5) };
@@ -319,8 +325,9 @@ fn f18_who_took_a_member_back_did_not_leave_something_unfinished() {
     assert!(matches!(returning(&alone, &found), Returning::Fork { .. }));
 }
 
-/// The label that promotes member 0 reached drive 1 alone, and so did the label of the next start, which calls member 0
-/// rebuilding therefore. Drive 0 then starts by itself: neither was acted on. Found by the model (docs/model).
+/// Only drive 1 received the label that promotes member 0 and the label of the next start, which therefore records
+/// member 0 as rebuilding. Drive 0 then starts alone: the array never acted on either label. The model found this case
+/// (docs/model).
 #[test]
 fn a_start_that_was_cut_short_after_a_promotion_is_no_fork() {
     let old = Superblock { compat: COMPAT_HISTORY, ..label(2, 5) };
@@ -329,7 +336,7 @@ fn a_start_that_was_cut_short_after_a_promotion_is_no_fork() {
     let mut started = promoted.clone();
     started.activate(uuid(0xea));
     started.members[0].state = Rebuilding;
-    // Drive 0 was given the label that promotes it before.
+    // Drive 0 received the label of its promotion before.
     let mut alone = without(&promoted, &[1]);
     alone.generation = promoted.generation;
     alone.activate(uuid(0xeb));
@@ -337,8 +344,8 @@ fn a_start_that_was_cut_short_after_a_promotion_is_no_fork() {
     assert_eq!(states(vec![on(&alone, 0), on(&started, 1)], WAIT), [InSync, Missing]);
 }
 
-/// Member 0 failed while the label that promotes it was written: it may have it or not. It went out, the array was
-/// written without it, and the label that takes it back reached drive 1 alone.
+/// Member 0 failed during the write of the label of its promotion, and may or may not have this label. It went out, the
+/// array was written without it, and only drive 1 received the label that re-adds it.
 #[test]
 fn f18_a_member_that_missed_its_promotion_is_not_vouched_for() {
     let old = Superblock { compat: COMPAT_HISTORY, ..label(2, 5) };
@@ -354,8 +361,9 @@ fn f18_a_member_that_missed_its_promotion_is_not_vouched_for() {
     assert!(matches!(refusal(vec![on(&alone, 0), on(&again, 1)]), Refusal::Fork(_)));
 }
 
-/// The label that calls member 1 faulty reached drive 0 alone, which was away at the next start; members 1 and 2
-/// continued and acknowledged writes. Drives 0 and 1 cannot tell: the lower slot was followed. Found by the model.
+/// The history of the bug: only drive 0 received the label that records member 1 as faulty, and drive 0 was absent at
+/// the next start. Members 1 and 2 continued and acknowledged writes. Drives 0 and 1 alone cannot decide which label is
+/// valid, and the assembly followed the lower slot. The model found this case.
 #[test]
 fn f18_of_two_labels_with_one_number_none_is_passed_over_undecided() {
     for members in [3, 4] {
@@ -367,7 +375,7 @@ fn f18_of_two_labels_with_one_number_none_is_passed_over_undecided() {
         {
             assert!(matches!(refusal(found), Refusal::Undecided(_)));
         }
-        // Member 2 shows which one it was.
+        // Member 2 identifies the label that the array acted on.
         let found = vec![on(&cut_short, 0), on(&went_on, 1), on(&went_on, 2)];
         assert_eq!(states(found, START)[..3], [Missing, InSync, InSync]);
         let found = vec![on(&cut_short, 0), on(&went_on, 1), on(&old, 2)];
@@ -409,7 +417,7 @@ fn f24_a_drive_without_labels_is_waited_for() {
     assert_eq!(result, [InSync, Missing, InSync]);
 }
 
-/// A start without it would call it missing, and its drive would have to be re-added.
+/// A start without this member would record it as missing, and its drive would have to be re-added.
 #[test]
 fn a_member_being_rebuilt_is_waited_for() {
     let array = after(&label(3, 5), &[(1, Rebuilding)]);
@@ -437,7 +445,8 @@ fn drives_that_take_no_part_say_why() {
     assert_eq!(verdicts, [destroyed(1), destroyed(0)]);
 }
 
-/// `array` with members of `slots` called missing by its next label, which remembers its activations.
+/// Returns the next label of `array`, which records the members of `slots` as missing and contains the history of
+/// activations.
 fn without(array: &Superblock, slots: &[usize]) -> Superblock {
     let changes: Vec<_> = slots.iter().map(|slot| (*slot, Missing)).collect();
     let mut next = after(array, &changes);
@@ -481,8 +490,8 @@ fn f15_a_returning_drive_is_distinguished_from_its_doubles() {
     check("a destroyed one", Superblock { destroyed: true, ..own(&old) }, Returning::Foreign);
 }
 
-/// Every member in sync is newer than the drive that comes along, so that none of them can say whether it was one of
-/// them: the labels remember it.
+/// Every member in sync is newer than the returning drive, so that none of these members proves anything about the
+/// drive. The history in the labels decides.
 #[test]
 fn f18_a_fork_is_noticed_when_all_members_were_replaced_since() {
     let mut old = label(2, 5);
@@ -498,7 +507,7 @@ fn f18_a_fork_is_noticed_when_all_members_were_replaced_since() {
     assert_eq!(states(vec![on(&new, 0), on(&old, 1)], WAIT), [InSync, Missing]);
 }
 
-/// `old` at the next start, without the members in `away`.
+/// Returns the label of the next start of `old`, without the members in `away`.
 fn started(old: &Superblock, epoch: u8, away: &[usize]) -> Superblock {
     let mut label = without(old, away);
     label.generation = old.generation;
@@ -506,7 +515,7 @@ fn started(old: &Superblock, epoch: u8, away: &[usize]) -> Superblock {
     label
 }
 
-/// The array that returning drives find: three members, at generation 5 of its first activation.
+/// Returns the label of the array of the returning drives: three members, at generation 5 of the first activation.
 fn with_history() -> Superblock {
     let mut old = label(3, 5);
     old.compat = COMPAT_HISTORY | COMPAT_MEMBER_BITMAPS;
@@ -514,8 +523,9 @@ fn with_history() -> Superblock {
     old
 }
 
-/// The first label of an activation reached drive 0 alone, and the array started without it: it counted as a drive that
-/// had gone on without the array. No start that another drive took part in was acted on.
+/// The history of the bug: only drive 0 received the first label of an activation, and the array started without drive
+/// 0. The drive then counted as a drive that had continued without the array. The array acted on no start with another
+/// drive.
 #[test]
 fn f25_a_drive_that_alone_got_the_label_of_a_start_is_taken_back() {
     let old = with_history();
@@ -531,8 +541,8 @@ fn f25_a_drive_that_alone_got_the_label_of_a_start_is_taken_back() {
     });
 }
 
-/// A label that a drive alone has counts as never acted on only if the history passed through the one before, and then
-/// the drive is as it was with that one.
+/// A label that only one drive has counts as never acted on only if the history contains the previous label. The
+/// content of the drive is then that of the previous label.
 #[test]
 fn f18_a_drive_is_taken_back_only_from_a_label_of_the_history() {
     let old = with_history();
@@ -548,9 +558,10 @@ fn f18_a_drive_is_taken_back_only_from_a_label_of_the_history() {
     assert_eq!(returning(&later, &cut_short), Returning::TooOld { own: 5, held: 6 });
 }
 
-/// Two members failed, and a write was acknowledged by drive 0 alone. Then drive 1 was started alone. That start
-/// recorded drive 0 as missing in a label of the last epoch, before it replayed the log: the labels of both drives had
-/// the same number and epoch, so drive 0 was taken back without its write. Found by the model (docs/model).
+/// The history of the bug: two members failed, and a write was acknowledged by drive 0 alone. Then drive 1 was started
+/// alone. Before that start replayed the log, it recorded drive 0 as missing in a label of the last epoch. The labels
+/// of both drives had the same generation and epoch, so that drive 0 was re-added without its write. The model found
+/// this case (docs/model).
 #[test]
 fn f18_a_label_of_the_same_number_and_epoch_is_no_proof() {
     let served = started(&with_history(), 0xe2, &[2]);
@@ -563,8 +574,8 @@ fn f18_a_label_of_the_same_number_and_epoch_is_no_proof() {
     assert!(matches!(refusal(vec![on(&new, 1), on(&own, 0)]), Refusal::Fork(_)));
 }
 
-/// The same two labels, seen by a host that remembers who was in sync when it last ran the array: a start from drive 1
-/// alone goes back behind what drive 0 acknowledged, however far that start got.
+/// The same two labels from the view of a host that recorded the members in sync at its last run of the array. A start
+/// from drive 1 alone always lacks the writes that drive 0 acknowledged, for any number of label updates of that start.
 #[test]
 fn f18_a_label_of_the_same_number_and_epoch_continues_only_its_own_members() {
     let served = started(&with_history(), 0xe2, &[2]);
@@ -574,7 +585,7 @@ fn f18_a_label_of_the_same_number_and_epoch_continues_only_its_own_members() {
     let continues = |label: &Superblock| label.continues(own.generation, own.epoch, &holders);
     assert!(continues(&own) && continues(&started(&own, 0xe3, &[])));
     assert!(!continues(&recorded) && !continues(&started(&recorded, 0xe3, &[])));
-    // A member that came into sync later says nothing about that time.
+    // A member that became in sync later proves nothing about that time.
     let back = after(&after(&own, &[(1, Rebuilding)]), &[(1, InSync)]);
     assert!(continues(&back));
     assert!(!served.continues(own.generation, own.epoch, &holders), "older");
@@ -591,7 +602,8 @@ fn the_history_forgets_the_oldest_activation() {
     assert_eq!((array.epoch, array.parent_epoch), (uuid(19), uuid(18)));
 }
 
-/// A crash cut the label short that took a member back: it is as it was, so nothing more has to be copied.
+/// A crash cut short the label update that re-added a member. The member is unchanged, so that a rebuild copies no
+/// additional data.
 #[test]
 fn f25_taking_a_member_back_may_be_cut_short() {
     let mut old = label(3, 5);

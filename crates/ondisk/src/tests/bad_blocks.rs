@@ -1,4 +1,4 @@
-//! The list of bad blocks against the dumbest model of it, its bytes there and back, and its bytes damaged.
+//! Tests of the bad block list: comparison with a simple model, encoding and decoding, and damaged bytes.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ fn range(start: u64, blocks: u64) -> LbaRange {
     LbaRange::new(Lba(start), blocks)
 }
 
-/// What each event makes of each state, in a table that reads like the documentation.
+/// Returns the state after each event in each state, as a table with the form of the documentation.
 fn expected(before: Option<Badness>, event: BadEvent) -> Option<Badness> {
     use Badness::{Abandoned, Abandoning, Hollow, Unreadable};
     let column = match before {
@@ -104,7 +104,7 @@ proptest! {
     }
 }
 
-/// As many runs as there is room for: every other block of member 1.
+/// Returns a full list: the runs are every second block of member 1.
 fn full() -> BadList {
     let mut list = BadList::default();
     for at in 0..BAD_RUNS_MAX as u64 {
@@ -113,7 +113,7 @@ fn full() -> BadList {
     list
 }
 
-/// B10: md dropped what did not fit into its list and served those blocks as if they were good.
+/// B10: md dropped blocks that did not fit into its list, and served those blocks as if they were valid.
 #[test]
 fn b10_a_full_list_refuses_and_drops_nothing() {
     let mut list = full();
@@ -121,7 +121,7 @@ fn b10_a_full_list_refuses_and_drops_nothing() {
     let far = range(1 << 40, 1);
     assert_eq!(list.note(MemberIndex(1), far, BadEvent::Hollow), Err(BadListFull));
     assert_eq!(list, before);
-    // What makes room, or needs none, still works.
+    // Events that free space, or that need no space, still succeed.
     assert_eq!(list.note(MemberIndex(1), range(1, 1), BadEvent::Hollow), Ok(true));
     assert_eq!(list.note(MemberIndex(1), far, BadEvent::Hollow), Ok(true));
     let slot = slot_of(&list, 8);

@@ -46,12 +46,12 @@ fn a_label_notices_any_changed_byte_exhaustive() {
 
 #[test]
 fn a_torn_label_is_refused_exhaustive() {
-    // The same slot, 64 generations apart.
+    // Two labels of the same slot, with a difference of 64 generations.
     let (old, new) = (encoded(&label(64, 7)), encoded(&label(64, 71)));
     for cut in (512..4096).step_by(512) {
         for (first, second) in [(&new, &old), (&old, &new)] {
             let torn = [&first[..cut], &second[cut..]].concat();
-            // Halves that are equal where they were exchanged make a whole record of either.
+            // If the exchanged halves are equal, the result is a valid record.
             let whole = torn == old || torn == new;
             assert_eq!(kind(&torn, head(7)).is_none(), whole, "torn at {cut}");
         }
@@ -126,7 +126,7 @@ fn an_older_label_never_stands_in_for_one_not_understood() {
     assert!(scan.newest.is_some() && scan.refused.is_none());
 }
 
-/// Scanning a ring from its end, three slots at a time and without what is blank, finds the same.
+/// A scan of a ring from its end, three slots at a time and without the blank slots, has the same result.
 #[test]
 fn a_ring_that_is_scanned_in_parts_shows_the_same() {
     let mut newer = label(6, 71);
@@ -192,11 +192,11 @@ fn a_torn_page_leaves_the_one_before() {
         check(&[&new_a[..cut], &old_a[cut..]].concat(), &b, Some(5));
     }
     check(&[0; 4096], &[0; 4096], None);
-    // In each other's place both count as damaged.
+    // If the slots are exchanged, both count as damaged.
     check(&b, &new_a, None);
 }
 
-/// The page in the other slot is not known to be the newest, so it does not count either.
+/// The page in the other slot is not certainly the newest, so that it does not count either.
 #[test]
 fn a_page_without_a_successor_is_lost() {
     let found = |sequence| {
@@ -233,7 +233,7 @@ fn a_page_says_what_every_member_held() {
     };
     check(6, 5, 5);
     check(7, 1, 1);
-    // Nothing known, nothing that could be true, and more than there is room for.
+    // No recorded size, a size that is not possible, and a size above the maximum.
     check(6, 0, 0);
     check(6, 6, 0);
     check(6, 9, 0);
@@ -282,7 +282,7 @@ proptest! {
     fn random_bytes_never_make_decoding_panic(bytes: Vec<u8>, seed in any::<[u8; 32]>(), at in 0usize..4000) {
         let mut page = encoded(&label(6, 7));
         page[at..at + 32].copy_from_slice(&seed);
-        // With the checksums made right again, hostile fields get past them.
+        // Valid checksums let hostile fields pass the first checks.
         let digest = blake3::hash(&page[..4076]);
         page[4076..4092].copy_from_slice(&digest.as_bytes()[..16]);
         let crc = crc32c::crc32c(&page[..4092]);

@@ -16,7 +16,7 @@ fn a_record_reads_back_and_belongs_to_its_array() {
     assert_eq!(encode_config(ARRAY, 9, &vec![0; CONFIG_BYTES_MAX + 1]), None);
 }
 
-/// A write that is cut short, a flipped bit or rubbish is no record, and no panic.
+/// A partial write, a flipped bit and random bytes are not a record, and cause no panic.
 #[test]
 fn damage_is_noticed_exhaustive() {
     let record = encode_config(ARRAY, 9, b"what is exported where").expect("there is room");

@@ -12,16 +12,16 @@ const TAIL: usize = FOREIGN_TAIL_BYTES as usize;
 /// Bytes of the drives in these tests.
 const DRIVE: u64 = 64 << 20;
 
-/// Where something is on a drive.
+/// A position on a drive.
 #[derive(Clone, Copy, Debug)]
 enum At {
     Start(usize),
-    /// So many bytes before the end.
+    /// Bytes before the end.
     End(usize),
 }
 use At::{End, Start};
 
-/// What a drive of zeroes shows at its ends after `put` was written on it.
+/// Returns the first and last bytes of a drive of zeroes after the write of `put`.
 fn drive(put: &[(At, &[u8])]) -> (Vec<u8>, Vec<u8>) {
     let (mut head, mut tail) = (vec![0; HEAD], vec![0; TAIL]);
     for (at, bytes) in put {
@@ -91,7 +91,7 @@ fn raid_members_of_every_kind_are_named() {
     let md = |order: fn(u32) -> [u8; 4], major| [order(0xa92b_4efc), order(major)].concat();
     let (md0, md1) = (md(u32::to_le_bytes, 0), md(u32::to_le_bytes, 1));
     let md0_big = md(u32::to_be_bytes, 0);
-    // Version 0.90 is 64 to 128 KiB before the end, at a multiple of 64 KiB.
+    // The superblock of version 0.90 is 64 to 128 KiB before the end, at a multiple of 64 KiB.
     for from_end in [65_536, 65_536 + 512, 131_072] {
         check(End(from_end), &md0, "Linux md");
         check(End(from_end), &md0_big, "Linux md");
@@ -99,7 +99,7 @@ fn raid_members_of_every_kind_are_named() {
     for at in [End(8192), End(8192 + 3584), Start(0), Start(4096)] {
         check(at, &md1, "Linux md");
     }
-    // ZFS: four labels of 256 KiB, uberblocks in the second half of each.
+    // ZFS has four labels of 256 KiB, with uberblocks in the second half of each label.
     for label in [Start(0), Start(256 << 10), End(512 << 10), End(256 << 10)] {
         let at = match label {
             Start(at) => Start(at + (129 << 10)),
@@ -192,7 +192,7 @@ fn our_own_table_is_no_obstacle_until_a_partition_is_added() {
     }
 }
 
-/// A drive of our own with `labels` in both rings or one.
+/// Returns a drive of Strake with `labels` in the rings `copies`.
 fn member(labels: &[Superblock], copies: &[Copy]) -> (Vec<u8>, Vec<u8>) {
     let (table, backup) =
         (protective_head(DRIVE, 512, uuid(9)), protective_tail(DRIVE, 512, uuid(9)));
@@ -235,7 +235,8 @@ fn our_own_labels_are_named_wherever_they_are_left() {
     assert_eq!(text, "a member of the destroyed Strake array tank");
 }
 
-/// F24: every copy of a label is corrupt. The drive was once a member; of which array is unknown and not guessed.
+/// F24: every copy of a label is corrupt. The drive was once a member. Its array is unknown, and the message names no
+/// array.
 #[test]
 fn f24_labels_that_are_all_damaged_make_a_drive_foreign() {
     let (mut head, mut tail) = member(&[label(6, 7)], &[Copy::Head, Copy::Tail]);
@@ -254,7 +255,7 @@ fn what_came_after_a_destroyed_array_counts() {
     assert_eq!(foreign_signature(&head, &tail), Some(Foreign::Other("an XFS file system")));
 }
 
-/// Magics whose records are looked into further.
+/// Magics with further checks of their records.
 const LOOKED_INTO: [(usize, &[u8]); 8] = [
     (0, b"STRAKESB"),
     (512, b"EFI PART"),
@@ -300,12 +301,12 @@ proptest! {
 
 #[test]
 fn a_label_of_another_place_still_names_the_array() {
-    // A copy of a member's start elsewhere has the label at the wrong offset, which assembly refuses.
+    // A copy of the start of a member at another offset has labels with wrong offsets, which the assembly refuses.
     let moved = encoded(&label(6, 7));
     check(&[(Start(8192), &moved)], "a member of Strake array tank");
 }
 
-/// What `written_over` finds of data put over a member whose labels outlived it.
+/// Returns the result of `written_over` for data that was written over a member whose labels still exist.
 fn over_member(put: &[(At, &[u8])]) -> Option<&'static str> {
     let (mut head, mut tail) = member(&[label(6, 7), label(6, 64)], &[Copy::Head, Copy::Tail]);
     for (at, bytes) in put {
@@ -326,16 +327,16 @@ fn what_was_made_over_a_member_is_named_beside_its_labels() {
     check(&[(Start(0), b"XFSB")], "XFS");
     check(&[(Start(512), &[0; 16_384]), (Start(4096), b"\xfc\x4e\x2b\xa9\x01\0\0\0")], "md");
     check(&[(End(4096), b"\xfc\x4e\x2b\xa9\x01\0\0\0")], "md");
-    // The first label slot, where btrfs has its superblock: nothing of ours is left in it.
+    // The first label slot has the offset of the superblock of btrfs. No label of Strake is left in this slot.
     check(&[(Start(0x10000), &[0; 4096]), (Start(0x10040), b"_BHRfS_M")], "btrfs");
 }
 
 #[test]
 fn what_the_array_itself_writes_is_never_taken_for_foreign_content() {
     assert_eq!(over_member(&[]), None, "our own labels and partition table");
-    // A tool that wipes a GPT may leave the MBR in front of it.
+    // A tool that wipes a GPT may leave the MBR before it.
     assert_eq!(over_member(&[(Start(512), &[0; 16_896]), (End(16_896), &[0; 16_896])]), None);
-    // Regions that clients write to choose bits of a bitmap page, and an operator the name in a label.
+    // The regions that hosts write determine bits of a bitmap page, and an operator chooses the name in a label.
     let md = b"\xfc\x4e\x2b\xa9\x01\0\0\0";
     assert_eq!(over_member(&[(Start((1 << 20) + 512), md)]), None);
     assert_eq!(over_member(&[(Start(2 << 20), b"\x5e\xf1\xab\x2f")]), None);

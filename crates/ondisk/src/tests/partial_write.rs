@@ -1,4 +1,4 @@
-//! Lists of partial writes, there and back, and damaged.
+//! Tests of encoding, decoding and damage of lists of partial writes.
 
 use strake_units::{MemberSet, StripeIndex};
 
@@ -24,7 +24,7 @@ fn header() -> RedoHeader {
     }
 }
 
-/// Places of different sizes, for `parities`.
+/// Returns places of different sizes, for `parities`.
 fn place(nth: u64, parities: u8) -> PartialWritePlace {
     let blocks = 1 + (nth * 7 % u64::from(PARTIAL_WRITE_BLOCKS_MAX)) as u32;
     let blocks = if nth.is_multiple_of(3) { 1 } else { blocks };
@@ -45,7 +45,7 @@ fn witness(nth: u64, block: u32, parities: u8) -> Witness {
     Witness { word, values: std::array::from_fn(value) }
 }
 
-/// As many partial writes as a page holds, up to `count`, in dirty memory.
+/// Returns a page with as many partial writes as fit, at most `count`, in memory that was not zeroed.
 fn page(count: u64, parities: u8) -> (Vec<u8>, u64) {
     let mut page = vec![0xa5; REDO_HEADER_BYTES];
     let mut list = PartialWriteList::default();
@@ -108,7 +108,7 @@ fn a_torn_list_is_none_and_a_wrong_one_is_refused() {
         assert_eq!(decode_redo(&page, OFFSET), None, "torn at {torn}");
     }
     assert_eq!(decode_redo(&whole, OFFSET + 4096), None, "it lies elsewhere");
-    // Sound by its checksum, and still not a list: no blocks, too many parities, more rows than there are.
+    // The checksum is valid, but the content is not a list: no blocks, too many parities, more rows than the page has.
     for (at, byte) in [(128 + 14, 0), (128 + 13, 5), (14, 255), (15, 255), (12, 1)] {
         let mut page = whole.clone();
         page[at] = byte;

@@ -1,4 +1,4 @@
-//! A ring on a medium of which anything may be torn, compared with what has to hold.
+//! Tests of a ring on a medium with any combination of torn writes. They compare the ring with its required properties.
 
 use crate::REDO_HEADER_BYTES;
 use crate::ring::{Entry, Floors, Offer, RecordId, Ring};
@@ -6,7 +6,7 @@ use crate::ring::{Entry, Floors, Offer, RecordId, Ring};
 const BLOCK: u64 = REDO_HEADER_BYTES as u64;
 const LARGEST: u64 = 6 * BLOCK;
 
-/// The same numbers for the same seed.
+/// A generator with the same numbers for the same seed.
 struct Random(u64);
 
 impl Random {
@@ -18,7 +18,7 @@ impl Random {
     }
 }
 
-/// What a block of the medium holds: the record or mark that wrote it last, and which of its blocks it is.
+/// For each block of the medium, the last record or mark that wrote the block, and the index of the block in it.
 type Medium = Vec<Option<(usize, u64)>>;
 
 /// A record or a mark that was written.
@@ -29,7 +29,7 @@ struct Written {
     done: bool,
 }
 
-/// Lands blocks of a write here and there.
+/// Stores random blocks of a write on the medium.
 fn land(medium: &mut Medium, number: usize, written: &Written, all: bool, random: &mut Random) {
     for block in 0..written.blocks {
         if all || random.below(2) == 0 {
@@ -38,8 +38,8 @@ fn land(medium: &mut Medium, number: usize, written: &Written, all: bool, random
     }
 }
 
-/// What a start would make of `medium`: every record that counts, and whether later ones that were acted upon are
-/// whole.
+/// Checks the result of a start with `medium`: the oldest stable record that is not done must count, and all stable
+/// records after the oldest whole record that counts must be whole.
 fn check(medium: &Medium, all: &[Written]) {
     let visible =
         |number: usize| medium[(all[number].entry.at / BLOCK) as usize] == Some((number, 0));
@@ -101,7 +101,7 @@ fn run(seed: u64) {
                 ring.stable(all[number].entry);
             }
             3 if !acting.is_empty() => {
-                // Some stay under way for long.
+                // Some operations stay in progress for a long time.
                 let number = acting[(random.below(acting.len() as u64)) as usize];
                 if acting.len() == 1 || number > acting[0] || random.below(8) == 0 {
                     all[number].done = true;
@@ -110,7 +110,7 @@ fn run(seed: u64) {
             }
             _ => {}
         }
-        // The machine stops now, and of what is being written anything has landed.
+        // The host fails now. Any blocks of the writes in progress have reached the medium.
         for _ in 0..3 {
             let mut torn = medium.clone();
             for number in (0..all.len()).filter(|n| !all[*n].stable) {

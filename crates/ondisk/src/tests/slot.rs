@@ -1,9 +1,9 @@
-//! Which record counts, for every combination of small slots.
+//! Tests of which record counts, for every combination of small slots.
 
 use crate::slot::Slots;
 use crate::{SEQUENCE_MAX, Sequenced, newest_of};
 
-/// A slot's content: nothing sound, or a record of this sequence.
+/// The content of a slot: no valid record, or a record of this sequence.
 type Content = Option<Sequenced<&'static str>>;
 
 fn record(sequence: u64, record: &'static str) -> Content {
@@ -41,7 +41,7 @@ fn a_record_without_a_successor_is_not_usable() {
     assert_eq!(usable(u64::MAX), None);
 }
 
-/// Writing the next record leaves the one that counts, whatever becomes of the write.
+/// The write of the next record does not change the slot of the record that counts, for any result of the write.
 #[test]
 fn the_next_record_goes_elsewhere() {
     for count in [2, 64] {

@@ -1,27 +1,31 @@
-//! What one request on one band reads, computes and writes.
+//! The plan for one request on one band: its reads, computations and writes.
 //!
-//! A plan is data: the engine, the simulator and the tests are interpreters of the same value. To run one: do the
-//! reads, recover the listed strips over the window from what was read, overlay the new data, compute parity over the
-//! window (update it for [`Strategy::ReadModifyWrite`], encode it from all data otherwise), do the writes. When a read
-//! fails on the way, the planner is asked again with that position unreadable or absent.
+//! A plan is data: the engine, the simulator and the tests interpret the same value. An interpreter executes the reads,
+//! recovers the listed strips over the window from the read data, inserts the new data, computes parity over the
+//! window, and executes the writes. For [`Strategy::ReadModifyWrite`] it updates the parity; otherwise it encodes the
+//! parity from all data. If a read fails, the caller requests a new plan with this position unreadable or absent.
 //!
-//! A position is in one of three conditions: readable; *unreadable*, which is written but never read; *absent*,
-//! which is neither. Below, *hidden* means unreadable or absent.
+//! A position has one of three conditions. A *readable* position can be read and written. An *unreadable* position is
+//! written but never read. An *absent* position is neither read nor written. Below, *hidden* means unreadable or
+//! absent.
 //!
-//! Which strategy a write on a parity scheme gets, first match wins:
+//! The first matching rule determines the strategy of a write on a parity scheme:
 //!
-//! 1. more strips absent than there are parities: [`Lost`], because what is written might not be readable;
-//! 2. every parity strip absent: `Direct`, the data alone is written;
-//! 3. every data strip new over the whole window: `FullStripe`, nothing is read;
-//! 4. of `ReadModifyWrite` (needs trusted parity, and every written strip and every parity that is not absent
-//!    readable) and `ReconstructWrite` (needs every data strip that is not new over the whole window) the one
-//!    with fewer read transfers; then the one that reads fewer blocks; then `ReadModifyWrite`, because it
-//!    reads only members that the write visits anyway and leaves the others to other requests;
-//! 5. otherwise `Degraded`: as many survivors as there are data strips are read, the hidden data that is not new over
-//!    the whole window is recovered, and parity is encoded from all data; [`Lost`] when too few survive.
+//! 1. If more strips are absent than the stripe has parities, the result is [`Lost`], because the written data might
+//!    not be readable.
+//! 2. If every parity strip is absent, the strategy is `Direct`: only the data is written.
+//! 3. If every data strip is new over the whole window, the strategy is `FullStripe`: nothing is read.
+//! 4. Otherwise the candidates are `ReadModifyWrite` and `ReconstructWrite`. `ReadModifyWrite` needs trusted parity;
+//!    every written strip and every parity that is not absent must be readable. `ReconstructWrite` needs every data
+//!    strip that is not new over the whole window to be readable. The candidate with fewer read transfers is chosen,
+//!    then the one that reads fewer blocks, and then `ReadModifyWrite`, because it reads only members that the write
+//!    accesses anyway.
+//! 5. If neither is possible, the strategy is `Degraded`: as many survivors are read as the stripe has data strips, the
+//!    hidden data that is not new over the whole window is recovered, and parity is encoded from all data. The result
+//!    is [`Lost`] if too few strips survive.
 //!
-//! Every strip with a segment and every parity is then written, except where absent. The comparison of read
-//! counts is md's `rmw_level=1` (`handle_stripe_dirtying`, `drivers/md/raid5.c`).
+//! Then every strip with a segment and every parity is written, except absent ones. The comparison of read counts is
+//! that of md with `rmw_level=1` (`handle_stripe_dirtying`, `drivers/md/raid5.c`).
 
 use std::fmt;
 
@@ -35,57 +39,57 @@ use crate::level::Scheme;
 mod copies;
 mod parity;
 
-/// What is known about one stripe when its plan is made.
+/// The state of one stripe at the time of its plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StripeHealth {
-    /// Positions that can be neither read nor written.
+    /// Positions that cannot be read or written.
     pub absent: PositionSet,
-    /// Positions that cannot be read but are written nevertheless: members being rebuilt, in
-    /// stripes that the rebuild has not reached (so that it never has to come back), and members whose
-    /// blocks turned out unreadable (so that the drive can remap them).
+    /// Positions that are written although they cannot be read: rebuilding members, in stripes that the rebuild has not
+    /// reached (so that the rebuild need not repeat a stripe), and members with unreadable blocks (so that the drive
+    /// can remap these blocks).
     pub unreadable: PositionSet,
-    /// False between a crash and the end of the resync of this stripe: parity (or the copies) may not agree
-    /// with the data.
+    /// False from a crash until the end of the resync of this stripe: parity (or the copies) may be inconsistent with
+    /// the data.
     pub parity_trusted: bool,
 }
 
-/// What a plan is for.
+/// The purpose of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// Read the segments.
     Read,
-    /// Write the segments, and whatever keeps the stripe redundant.
+    /// Write the segments, and the redundancy of the stripe.
     Write,
-    /// Make parity (or copies) of the band agree with its data.
+    /// Make parity (or copies) of the band consistent with its data.
     Resync,
-    /// Compute the band of members that hold none of it yet and write it to them.
+    /// Compute the strips of members that lack the band, and write them.
     Rebuild {
-        /// Positions to fill. Positions that can be read are left alone.
+        /// Positions to fill. Readable positions are not changed.
         targets: PositionSet,
     },
 }
 
-/// The question that [`plan()`] answers.
+/// The input of [`plan()`].
 #[derive(Clone, Copy, Debug)]
 pub struct Query<'a> {
     /// The band.
     pub band: Band,
     /// Health of the band's stripe.
     pub health: StripeHealth,
-    /// What to read or write: at most one segment per data strip, inside the band, in ascending strip order.
-    /// [`Purpose::Resync`] and [`Purpose::Rebuild`] concern the whole band when there is none, and otherwise the
-    /// columns that segments have blocks in; a resync of copies then concerns the strips with segments only.
+    /// The segments to read or write: at most one per data strip, inside the band, in ascending strip order. Without
+    /// segments, [`Purpose::Resync`] and [`Purpose::Rebuild`] apply to the whole band. With segments, they apply to the
+    /// columns of the segments, and a resync of copies applies only to the strips with segments.
     pub segments: &'a [Segment],
-    /// What for.
+    /// The purpose.
     pub purpose: Purpose,
-    /// Which copy to read, modulo the copies that are present. Any number will do.
+    /// The copy to read, modulo the number of present copies. Any number is valid.
     pub copy_hint: u8,
 }
 
-/// How a plan reaches its goal.
+/// The strategy of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strategy {
-    /// Data moves to or from where it belongs; nothing is computed.
+    /// Data is only read or written; nothing is computed.
     Direct,
     /// Parity is encoded from new data alone.
     FullStripe,
@@ -110,7 +114,7 @@ pub struct Transfer {
     pub blocks: u32,
 }
 
-/// Columns of a band: those a plan works on, for one. Counted in blocks from the start of the strip.
+/// A range of columns of a band, such as the columns of a plan, in blocks from the start of the strip.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Window {
     /// First block.
@@ -120,7 +124,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// The columns of a segment.
+    /// Returns the columns of a segment.
     #[must_use]
     pub const fn of(segment: &Segment) -> Self {
         Self { offset: segment.offset, blocks: segment.blocks }
@@ -130,39 +134,40 @@ impl Window {
         self.offset + self.blocks
     }
 
-    /// The columns from the first to the last of either.
+    /// Returns the columns from the first to the last column of both windows.
     #[must_use]
     pub fn with(self, other: Self) -> Self {
         let offset = self.offset.min(other.offset);
         Self { offset, blocks: self.end().max(other.end()) - offset }
     }
 
-    /// True when no column lies between the two.
+    /// Returns true if no column is between the two windows.
     #[must_use]
     pub const fn touches(self, other: Self) -> bool {
         self.offset <= other.end() && other.offset <= self.end()
     }
 }
 
-/// What to do. See the [module documentation](self) for how to run it.
+/// A plan. The [module documentation](self) describes its interpretation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// How the goal is reached.
+    /// The strategy.
     pub strategy: Strategy,
-    /// The columns in which strips are recovered and parity is computed: the hull of the segments, or, for reads, of
-    /// the segments that have to be recovered.
+    /// The columns in which strips are recovered and parity is computed: the hull of the segments or, for reads, of the
+    /// segments that must be recovered.
     pub window: Window,
-    /// What to read first; one strip at most once, except that copies are all called by their data strip.
+    /// The reads, which are executed first. A strip occurs at most once, except that all copies have the number of
+    /// their data strip.
     pub reads: FixedList<Transfer, TRANSFERS_MAX>,
-    /// Strips (data or parity) to recover over the window from the reads, ascending. When not empty, the
-    /// reads are exactly k strips over the whole window; those of a plan for a read may reach beyond it, as far as
-    /// their own segments do.
+    /// Strips (data or parity) to recover over the window from the reads, in ascending order. If the list is not empty,
+    /// the reads are exactly k strips over the whole window. In a plan for a read, a transfer may extend beyond the
+    /// window, up to the end of its own segment.
     pub recover: FixedList<u8, TRANSFERS_MAX>,
-    /// What to write once everything is computed.
+    /// The writes, which are executed after all computations.
     pub writes: FixedList<Transfer, TRANSFERS_MAX>,
 }
 
-/// The plan cannot be made: more of the stripe is out of reach than its redundancy covers.
+/// The error of a plan: more strips are absent than the redundancy covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lost {
     /// The band.
@@ -186,7 +191,7 @@ impl fmt::Display for Lost {
 impl std::error::Error for Lost {}
 
 impl Plan {
-    /// A plan that does nothing.
+    /// Returns an empty plan.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -205,22 +210,23 @@ impl Default for Plan {
     }
 }
 
-/// Plans `query` on an array of `geometry`. Allocates nothing.
+/// Returns the plan of `query` on an array of `geometry`, without allocation.
 ///
 /// # Errors
-/// [`Lost`] when the strips that can be read do not determine what is asked for, or those that can be
-/// written could not keep what is to be written.
+/// [`Lost`] if the readable strips do not determine the requested data, or if the writable strips cannot preserve the
+/// data to write.
 pub fn plan(geometry: &Geometry, query: &Query<'_>) -> Result<Plan, Lost> {
     let mut plan = Plan::new();
     plan_into(geometry, query, &mut plan)?;
     Ok(plan)
 }
 
-/// Does what [`plan()`] does, in a plan that is there already. A plan is large (its lists have room for the
-/// widest stripe), and clearing one costs a fraction of making and moving one: for the data path.
+/// Makes the plan of [`plan()`] in an existing plan. A plan is large, because its lists have space for the widest
+/// stripe. To clear a plan needs only a fraction of the time to create and move a plan. The data path uses this
+/// function.
 ///
 /// # Errors
-/// As [`plan()`]; the plan is then empty or unfinished and must not be run.
+/// As [`plan()`]. The plan is then empty or incomplete and must not be executed.
 pub fn plan_into(geometry: &Geometry, query: &Query<'_>, plan: &mut Plan) -> Result<(), Lost> {
     debug_assert!(
         segments_are_sound(geometry, query),
@@ -238,13 +244,13 @@ pub fn plan_into(geometry: &Geometry, query: &Query<'_>, plan: &mut Plan) -> Res
     }
 }
 
-/// A query with the numbers that every branch of the planner needs.
+/// A query with the values that all functions of the planner need.
 struct View<'a> {
     geometry: &'a Geometry,
     query: &'a Query<'a>,
     /// Positions that cannot be read: absent or unreadable.
     hidden: PositionSet,
-    /// Those of them that cannot be written either.
+    /// Hidden positions that also cannot be written.
     absent: PositionSet,
     window: Window,
 }
@@ -273,18 +279,18 @@ impl<'a> View<'a> {
         Lost { band: self.query.band, absent: self.hidden }
     }
 
-    /// The transfer of `strip`, which is at `position`, over the whole window.
+    /// Returns the transfer of `strip`, which is at `position`, over the whole window.
     fn over_window(&self, position: u8, strip: u8) -> Transfer {
         Transfer { position, strip, offset: self.window.offset, blocks: self.window.blocks }
     }
 }
 
-/// The transfer of a segment that is at `position`.
+/// Returns the transfer of a segment at `position`.
 fn of_segment(position: u8, segment: &Segment) -> Transfer {
     Transfer { position, strip: segment.strip, offset: segment.offset, blocks: segment.blocks }
 }
 
-/// The columns between the first and the last block of any segment.
+/// Returns the columns from the first to the last block of all segments.
 #[must_use]
 pub fn hull(segments: &[Segment]) -> Window {
     let offset = segments.iter().map(|s| s.offset).min().unwrap_or(0);
@@ -292,7 +298,7 @@ pub fn hull(segments: &[Segment]) -> Window {
     Window { offset, blocks: end - offset }
 }
 
-/// What [`Query::segments`] promises.
+/// Returns true if the segments satisfy the conditions of [`Query::segments`].
 fn segments_are_sound(geometry: &Geometry, query: &Query<'_>) -> bool {
     let top = geometry.band_offset(query.band);
     let bottom = top + geometry.band_blocks();

@@ -1,8 +1,8 @@
-//! Regions: how the array is cut up for the write-intent bitmap and among cores.
+//! Regions: the division of the array for the write-intent bitmap and among cores.
 //!
-//! A region is a run of whole stripes. One bit per region says "may have been written since parity was last
-//! known to agree", and all stripes of a region belong to one core, so that nothing about a region is ever
-//! shared.
+//! A region is a run of whole stripes. One bit per region records that the region may have been written since its
+//! parity was last known to be consistent. All stripes of a region belong to one core, so that cores share no state of
+//! a region.
 
 use std::ops::Range;
 
@@ -10,13 +10,15 @@ use strake_units::{CoreIndex, RegionIndex, StripeIndex};
 
 use crate::geometry::Geometry;
 
-/// Smallest region in bytes of array space: smaller ones would set bits more often than they save resync.
+/// Minimum size of a region in bytes of array space. With smaller regions, the cost of setting bits would exceed the
+/// saved resync.
 pub const REGION_BYTES_MIN: u64 = 16 * 1024 * 1024;
 
-/// Most regions of an array: what the bitmap has bits for (two 4 KiB blocks less a header and a checksum).
+/// Maximum number of regions of an array, which is the number of bits of the bitmap (two 4 KiB blocks less a header and
+/// a checksum).
 pub const REGIONS_MAX: u64 = 65_024;
 
-/// The regions of an array. Follows from its geometry alone, so it is computed and never stored.
+/// The regions of an array. They follow from its geometry alone and are therefore computed and never stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Regions {
     stripes_per_region: u64,
@@ -24,8 +26,8 @@ pub struct Regions {
 }
 
 impl Regions {
-    /// The regions of an array of `geometry`: as small as [`REGION_BYTES_MIN`] and [`REGIONS_MAX`] allow,
-    /// rounded up to whole stripes.
+    /// Returns the regions of an array of `geometry`. They are as small as [`REGION_BYTES_MIN`] and [`REGIONS_MAX`]
+    /// allow, rounded up to whole stripes.
     #[must_use]
     pub fn new(geometry: &Geometry) -> Self {
         let blocks_min = REGION_BYTES_MIN >> geometry.block_size().shift();
@@ -36,25 +38,25 @@ impl Regions {
         }
     }
 
-    /// Number of regions, at least 1 and at most [`REGIONS_MAX`].
+    /// Returns the number of regions, at least 1 and at most [`REGIONS_MAX`].
     #[must_use]
     pub const fn count(&self) -> u32 {
         self.stripes.div_ceil(self.stripes_per_region) as u32
     }
 
-    /// Stripes in every region but perhaps the last, which may have fewer.
+    /// Returns the number of stripes in every region. Only the last region may have fewer.
     #[must_use]
     pub const fn stripes_per_region(&self) -> u64 {
         self.stripes_per_region
     }
 
-    /// The region that `stripe` belongs to.
+    /// Returns the region of `stripe`.
     #[must_use]
     pub const fn region_of(&self, stripe: StripeIndex) -> RegionIndex {
         RegionIndex((stripe.0 / self.stripes_per_region) as u32)
     }
 
-    /// The stripes of `region`; empty when there is no such region.
+    /// Returns the stripes of `region`. The range is empty if the region does not exist.
     #[must_use]
     pub fn stripes(&self, region: RegionIndex) -> Range<u64> {
         let start = u64::from(region.0).saturating_mul(self.stripes_per_region).min(self.stripes);
@@ -62,7 +64,7 @@ impl Regions {
         start..end
     }
 
-    /// The regions that have stripes of `region` of `other`, which is the same array with another size.
+    /// Returns the regions that contain stripes of `region` of `other`, which is the same array with another size.
     #[must_use]
     pub fn covering(&self, other: &Self, region: RegionIndex) -> Range<u32> {
         let stripes = other.stripes(region);
@@ -73,9 +75,9 @@ impl Regions {
         self.region_of(StripeIndex(start)).0..self.region_of(StripeIndex(end - 1)).0 + 1
     }
 
-    /// The core that owns `region` when there are `cores` of them (a daemon has at least one).
+    /// Returns the core that owns `region` with `cores` cores (a daemon has at least one).
     ///
-    /// Neighbouring regions go to different cores, so that a stream that walks the array uses all of them.
+    /// Neighbouring regions belong to different cores, so that a sequential stream uses all cores.
     #[must_use]
     pub const fn owner(&self, region: RegionIndex, cores: u16) -> CoreIndex {
         CoreIndex((region.0 % cores as u32) as u16)

@@ -1,18 +1,18 @@
-//! What level, number of members and group size make together, and which of them go together.
+//! The shape that follows from level, number of members and group size, and the check of their combination.
 
 use crate::error::GeometryError;
 use crate::geometry::GeometrySpec;
 use crate::level::{Level, PARITY_MAX, PARITY_NAMED_MIN};
 use crate::{COPIES_MAX, MEMBERS_MAX};
 
-/// The part of a geometry that level, members and group size decide.
+/// The part of a geometry that level, members and group size determine.
 pub(crate) struct Shape {
     /// Positions in one group.
     pub(crate) width: u8,
     pub(crate) groups: u8,
     /// Parity strips per stripe.
     pub(crate) parity: u8,
-    /// Times each data strip is stored.
+    /// The number of copies of each data strip.
     pub(crate) copies: u8,
 }
 
@@ -59,8 +59,8 @@ impl Shape {
     }
 }
 
-/// Fewest and most members of a level. A parity group has at least two data strips: with one it would be a
-/// mirror at the price of parity, which RAID 1 does better.
+/// Returns the minimum and the maximum number of members of a level. A parity group has at least two data strips. With
+/// one data strip it would be a mirror with the cost of parity, which RAID 1 avoids.
 const fn member_limits(level: Level) -> (usize, usize) {
     match level {
         Level::Raid0 => (1, MEMBERS_MAX),
@@ -75,7 +75,7 @@ const fn member_limits(level: Level) -> (usize, usize) {
     }
 }
 
-/// Members of one group of a level that has groups.
+/// Returns the number of members of one group of a level with groups.
 fn group_width(spec: &GeometrySpec) -> Result<u8, GeometryError> {
     let (level, members) = (spec.level, spec.members);
     let group_size = spec.group_size.ok_or(GeometryError::GroupSizeMissing { level, members })?;

@@ -1,18 +1,18 @@
-//! Requests that may go the direct way, without a task: those that lie in one strip of one band.
+//! The direct path of requests without a task. Such requests are in one strip of one band.
 //!
-//! [`single()`] alone decides this. A shard describes its members ([`MemberFacts`]), makes [`Sets`] of that once a
-//! turn, takes from them what does not hold for a stripe, and asks. The answer names the members of every part. Each
-//! answer is one that [`plan()`](crate::plan()) gives to the same request, and the tests compare the two; a request
-//! that gets none is for a task, which asks [`plan()`](crate::plan()).
+//! Only [`single()`] makes this decision. A shard describes its members ([`MemberFacts`]), computes [`Sets`] from this
+//! description once per turn, removes the members that are not usable for a stripe, and calls the function. The result
+//! contains the members of every part. Each result is a possible result of [`plan()`](crate::plan()) for the same
+//! request; tests compare the two. A request without a result needs a task, which calls [`plan()`](crate::plan()).
 //!
-//! | answer | every member in question |
+//! | result | condition for every involved member |
 //! |---|---|
-//! | [`Read`](Single::Read) | is in sync, takes I/Os, and reads do not avoid it; of several copies, all agree |
-//! | [`Recover`](Single::Recover) | the same, and has no replacement; parity is trusted; the strip cannot be read |
-//! | [`Update`](Single::Update) | is in sync, has no replacement, is not logged; parity is trusted, no data are lost |
-//! | [`Mirror`](Single::Mirror) | the same; copies agree |
+//! | [`Read`](Single::Read) | is in sync, accepts I/Os, and reads do not avoid it; all copies are consistent |
+//! | [`Recover`](Single::Recover) | as for `Read`, and has no replacement; parity is trusted; the strip is hidden |
+//! | [`Update`](Single::Update) | is in sync, has no replacement, is not logged; parity is trusted; no data is lost |
+//! | [`Mirror`](Single::Mirror) | as for `Update`, with consistent copies instead of trusted parity |
 //!
-//! No answer names a member with listed bad blocks.
+//! No result contains a member with listed bad blocks.
 
 use strake_units::{Lba, LbaRange, MemberIndex, MemberSet, PositionSet, StripSet};
 
@@ -21,19 +21,19 @@ use crate::geometry::{Geometry, Place};
 use crate::level::Scheme;
 use crate::stripe_map::{StripeMap, low_bits};
 
-/// Most strips that a small write writes: its own and the parities, or its copies.
+/// Maximum number of strips that a small write writes: its own strip and the parities, or its copies.
 pub const PARTS_MAX: usize = 5;
 
 /// A range of one strip of one band.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spot {
-    /// Its first block.
+    /// The first block.
     pub place: Place,
-    /// Which band of the stripe.
+    /// The index of the band in the stripe.
     pub index: u16,
     /// Number of blocks, at least 1.
     pub blocks: u32,
-    /// Where the strips of the stripe are. Its strips and positions are for parity schemes only.
+    /// The positions of the strips of the stripe. Strips and positions are valid only for parity schemes.
     pub map: StripeMap,
 }
 
@@ -45,14 +45,14 @@ impl Spot {
         Band { stripe: self.place.stripe, index: self.index }
     }
 
-    /// The address of the range in the data area of every member of the stripe.
+    /// Returns the address of the range in the data area of every member of the stripe.
     #[inline]
     #[must_use]
     pub const fn member_lba(&self) -> Lba {
         self.map.member_lba(self.place.offset)
     }
 
-    /// The member with the strip; the first of them, of copies.
+    /// Returns the member with the strip; with copies, the first such member.
     #[inline]
     #[must_use]
     pub const fn own_member(&self, geometry: &Geometry) -> MemberIndex {
@@ -62,14 +62,14 @@ impl Spot {
         }
     }
 
-    /// All members with the strip.
+    /// Returns all members with the strip.
     #[inline(always)]
     const fn own_members(&self, geometry: &Geometry) -> MemberSet {
         let copies = PositionSet::from_bits(low_bits(geometry.copies()));
         MemberSet::from_bits(copies.bits() << self.own_member(geometry).0)
     }
 
-    /// The members at `positions` of the stripe.
+    /// Returns the members at `positions` of the stripe.
     #[inline]
     #[must_use]
     pub const fn members_at(&self, positions: PositionSet) -> MemberSet {
@@ -77,21 +77,22 @@ impl Spot {
     }
 }
 
-/// What a request does.
+/// The kind of access of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// It reads.
+    /// The request reads.
     Read,
-    /// It writes data.
+    /// The request writes data.
     Write,
 }
 
-/// Which writes must be in the redo log as a whole before they are made, and therefore take a task.
+/// The writes that need a complete record in the redo log before the write, and therefore a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Logged {
-    /// Those of stripes with one of these members.
+    /// Writes to stripes with one of these members.
     With(MemberSet),
-    /// Those of groups with a member that is not in sync or has a replacement: others have a partial-write record.
+    /// Writes to groups with a member that is not in sync or has a replacement. Other writes have a partial-write
+    /// record.
     Impaired,
 }
 
@@ -101,64 +102,66 @@ impl Default for Logged {
     }
 }
 
-/// What a shard knows of the members of the array. By default all are absent.
+/// The information of a shard about the members of the array. By default, all members are absent.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MemberFacts {
-    /// In sync. Those in neither this set nor the next are absent.
+    /// Members in sync. Members that are neither in this set nor in the next one are absent.
     pub in_sync: MemberSet,
-    /// Being rebuilt: in sync in some regions.
+    /// Rebuilding members, which are in sync in some regions.
     pub rebuilding: MemberSet,
-    /// Without a queue, or unresponsive.
+    /// Members without a queue, and unresponsive members.
     pub silent: MemberSet,
-    /// Have not answered a read for long.
+    /// Members that have not completed a read for a long time.
     pub lagging: MemberSet,
-    /// Slower than their peers: reads avoid them, except for a probe now and then.
+    /// Members that are slower than their peers. Reads avoid them, except for an occasional probe.
     pub sitting_out: MemberSet,
-    /// Have a replacement that is being filled.
+    /// Members with a replacement that is being filled.
     pub paired: MemberSet,
-    /// Which writes take a task because of the redo log.
+    /// The writes that need a task because of the redo log.
     pub logged: Logged,
-    /// Copies may differ somewhere in the array, after a crash.
+    /// True if copies may differ in any region of the array after a crash.
     pub copies_may_differ: bool,
-    /// Most blocks of a small write: what a partial-write record has room for.
+    /// Maximum number of blocks of a small write, which is the space of a partial-write record.
     pub write_blocks_max: u32,
 }
 
-/// Members by what may be sent to them directly. By default nothing may.
+/// The members that accept each kind of direct I/O. By default, all sets are empty.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sets {
-    /// Reads of their own data.
+    /// Members that accept reads of their own data.
     readable: MemberSet,
-    /// The same, of requests: they may be probes, and are repeated where a member does not answer.
+    /// Members that accept reads with a request. Such reads may be probes, and are repeated if a member does not
+    /// complete them.
     served: MemberSet,
-    /// Reads to recover data of others.
+    /// Members that accept reads for a recovery of data of other members.
     sources: MemberSet,
-    /// Parts of small writes.
+    /// Members that accept parts of small writes.
     writable: MemberSet,
-    /// Whose data have to be recovered.
+    /// Members whose data must be recovered.
     hidden: MemberSet,
-    /// Of which now and then one read is a probe, which is not decided here.
+    /// Members for which an occasional read is a probe. The caller decides about probes.
     probed: MemberSet,
     rebuilding: MemberSet,
     write_blocks_max: u32,
 }
 
 impl Sets {
-    /// What follows from `facts` everywhere in the array.
+    /// Returns the sets that follow from `facts` for the whole array.
     #[must_use]
     pub fn of(geometry: &Geometry, facts: &MemberFacts) -> Self {
         let MemberFacts { in_sync, rebuilding, lagging, sitting_out, .. } = *facts;
         let differ = facts.copies_may_differ && geometry.copies() > 1;
         let served = if differ { MemberSet::EMPTY } else { in_sync - lagging };
         let readable = served - facts.silent - sitting_out;
-        // Two devices of a member may change places before a read has completed, and a write has to reach both.
+        // The two devices of a member may be exchanged before a read has completed, and a write must reach both
+        // devices.
         let plain = in_sync - facts.paired;
         let logged = match facts.logged {
             Logged::With(members) => members,
             Logged::Impaired => geometry.groups_with(geometry.all_members() - plain),
         };
         let absent = geometry.all_members() - in_sync - rebuilding;
-        // What is written to an array that has lost data might not be readable.
+        // Data written to a failed array might not be readable.
         let kept = absent.is_empty() || geometry.tolerates(absent);
         let writes = kept && geometry.has_small_writes();
         Self {
@@ -173,28 +176,28 @@ impl Sets {
         }
     }
 
-    /// Members that answer reads of their own data.
+    /// Returns the members that accept reads of their own data.
     #[inline]
     #[must_use]
     pub const fn readable(&self) -> MemberSet {
         self.readable
     }
 
-    /// Members that take parts of small writes.
+    /// Returns the members that accept parts of small writes.
     #[inline]
     #[must_use]
     pub const fn writable(&self) -> MemberSet {
         self.writable
     }
 
-    /// Members of which [`lacking`](Self::lacking) has to be asked for each stripe.
+    /// Returns the members for which the caller must apply [`lacking`](Self::lacking) for each stripe.
     #[inline]
     #[must_use]
     pub const fn rebuilding(&self) -> MemberSet {
         self.rebuilding
     }
 
-    /// Where blocks of `members` are bad.
+    /// Returns the sets for blocks that are bad on `members`.
     #[inline]
     #[must_use]
     pub fn bad(self, members: MemberSet) -> Self {
@@ -206,29 +209,30 @@ impl Sets {
         }
     }
 
-    /// Where `members` lack the stripe, or are not to be read.
+    /// Returns the sets for a stripe that `members` lack, or that must not be read from them.
     #[inline]
     #[must_use]
     pub fn lacking(self, members: MemberSet) -> Self {
         Self { readable: self.readable - members, hidden: self.hidden | members, ..self }
     }
 
-    /// Where parity, or copies, may not agree with the data, or the shard does not know: members answer for themselves.
+    /// Returns the sets for a stripe whose parity or copies may be inconsistent with the data, or unknown to the shard.
+    /// Only reads of the own data of members remain.
     #[inline]
     #[must_use]
     pub fn untrusted(self) -> Self {
         Self { sources: MemberSet::EMPTY, writable: MemberSet::EMPTY, ..self }
     }
 
-    /// For reads that have a request: they may go to members that do not answer, or that sit out if the caller probes
-    /// them. Nothing is recovered or written.
+    /// Returns the sets for reads with a request. Such reads may use unresponsive members, and also slow members that
+    /// the caller probes. The sets allow no recovery and no write.
     #[inline]
     #[must_use]
     pub fn by_request(self) -> Self {
         Self { readable: self.served, ..self.untrusted() }
     }
 
-    /// For a read that is not to be a probe.
+    /// Returns the sets for a read that must not be a probe.
     #[inline]
     #[must_use]
     pub fn without_probes(self) -> Self {
@@ -236,7 +240,7 @@ impl Sets {
     }
 }
 
-/// The members that a small write is written to.
+/// The members of the parts of a small write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parts {
     members: [MemberIndex; PARTS_MAX],
@@ -244,30 +248,30 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// None.
+    /// No parts.
     pub const NONE: Self = Self { members: [MemberIndex(0); PARTS_MAX], count: 0 };
 
     #[inline(always)]
     fn new(count: u8, member: impl Fn(u8) -> MemberIndex) -> Self {
-        // Beyond the last they are of no account: to compute them costs less than to count.
+        // Entries after the last part are not used: to compute them is faster than to count.
         Self { members: std::array::from_fn(|part| member(part as u8)), count }
     }
 
-    /// That of its own strip, then the parities'; or those of the copies.
+    /// Returns the member of the own strip and then those of the parities, or the members of the copies.
     #[inline]
     #[must_use]
     pub fn members(&self) -> &[MemberIndex] {
         &self.members[..usize::from(self.count)]
     }
 
-    /// How many there are.
+    /// Returns the number of parts.
     #[inline]
     #[must_use]
     pub const fn count(&self) -> u8 {
         self.count
     }
 
-    /// Where part `part` goes.
+    /// Returns the member of part `part`.
     #[inline]
     #[must_use]
     pub const fn member(&self, part: u8) -> MemberIndex {
@@ -275,27 +279,27 @@ impl Parts {
     }
 }
 
-/// The direct way of a request.
+/// The direct path of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Single {
-    /// One of these members is read. They are never none, and more than one only of copies.
+    /// One of these members is read. The set is not empty, and has more than one member only with copies.
     Read {
         /// The members.
         members: MemberSet,
     },
     /// These strips are read over the columns of the range, and the range is recovered from them.
     Recover {
-        /// As many as there are data strips.
+        /// The strips; their number is that of the data strips.
         strips: StripSet,
     },
-    /// These members are read, the parities updated by what changes, and all of it written.
+    /// These members are read, the parities are updated by the difference, and all parts are written.
     Update(Parts),
-    /// The data are written to these members.
+    /// The data is written to these members.
     Mirror(Parts),
 }
 
 impl Geometry {
-    /// The range of `bytes` bytes at `at`, if they are whole blocks.
+    /// Returns the range of `bytes` bytes at `at`, or `None` if `bytes` is not a multiple of the block size.
     #[inline]
     #[must_use]
     pub const fn range(&self, at: Lba, bytes: usize) -> Option<LbaRange> {
@@ -306,7 +310,7 @@ impl Geometry {
         Some(LbaRange::new(at, blocks as u64))
     }
 
-    /// Where `range` is, if it has blocks and lies in one strip of one band of the array.
+    /// Returns the position of `range`, or `None` if the range is empty or not in one strip of one band of the array.
     #[inline(always)]
     #[must_use]
     pub const fn spot(&self, range: LbaRange) -> Option<Spot> {
@@ -322,13 +326,14 @@ impl Geometry {
         Some(Spot { place, index, blocks: range.blocks as u32, map })
     }
 
-    /// Whether arrays of this layout have small writes: those of one strip change every parity by the difference, as
-    /// cheaply as by encoding, and have at most [`PARTS_MAX`] parts.
+    /// Returns true if arrays of this layout have small writes. A write to one strip must update every parity by the
+    /// difference with at most as many reads as an encoding, and must have at most [`PARTS_MAX`] parts.
     #[must_use]
     pub const fn has_small_writes(&self) -> bool {
         match self.scheme() {
             Scheme::Copies(copies) => copies as usize <= PARTS_MAX,
-            // At most as many reads as encoding from the other data strips takes: the rule of `plan`.
+            // The update needs at most as many reads as an encoding from the other data strips. This is the rule of
+            // `plan`.
             Scheme::Parity(parities) => {
                 1 + parities < self.data_strips() && (parities as usize) < PARTS_MAX
             }
@@ -336,7 +341,7 @@ impl Geometry {
     }
 }
 
-/// The direct way of a request for the blocks of `spot`; `None` when it takes a task.
+/// Returns the direct path of a request for the blocks of `spot`, or `None` if the request needs a task.
 #[inline(always)]
 #[must_use]
 pub fn single(geometry: &Geometry, spot: &Spot, access: Access, sets: &Sets) -> Option<Single> {
@@ -362,7 +367,7 @@ fn read(geometry: &Geometry, spot: &Spot, sets: &Sets) -> Option<Single> {
     }
 }
 
-/// The data strips that can be read, and for each of the others the lowest parity that can.
+/// Returns a recovery from the readable data strips and, for each other data strip, the lowest readable parity.
 fn recover(geometry: &Geometry, spot: &Spot, sets: &Sets) -> Option<Single> {
     let strips_of = |members| spot.map.strips_of_positions(spot.map.positions_of_members(members));
     let hidden = strips_of(sets.hidden);
@@ -385,7 +390,7 @@ fn write(geometry: &Geometry, spot: &Spot, sets: &Sets) -> Option<Single> {
         Scheme::Copies(_) => spot.own_members(geometry),
         Scheme::Parity(_) => spot.members_at(spot.map.parity_positions()).with(own),
     };
-    // Layouts without small writes have no member that takes them, so there is room for the parts.
+    // In layouts without small writes, no member accepts parts, so that the parts always fit.
     if !needed.is_subset(sets.writable) || spot.blocks > sets.write_blocks_max {
         return None;
     }

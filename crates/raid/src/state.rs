@@ -1,9 +1,9 @@
-//! What can become of a member. What that makes of the array: [`crate::condition`].
+//! The states of a member and their transitions. [`crate::condition`] defines the resulting condition of the array.
 //!
-//! Bad news about a member that is out already changes nothing and is legal: several commands to one drive
-//! fail at once, and a failed drive is pulled. A faulty member never comes back by itself: it is replaced
-//! (perhaps by itself, when the operator says so) and rebuilt from the start, or taken back and rebuilt where it
-//! lacks something.
+//! A failure event of a member that is already out is legal and changes nothing: several commands to one drive fail at
+//! the same time, and a failed drive is removed. A faulty member never returns automatically. It is replaced
+//! (automatically if the operator configured this) and rebuilt from the start, or re-added and rebuilt in the regions
+//! that it lacks.
 
 use std::fmt;
 
@@ -27,45 +27,45 @@ use strake_units::{MemberSet, StripeIndex};
 ///                         +--------+ -----------------------------------------+
 /// ```
 ///
-/// Not drawn: `Readded` leads where `Replaced` leads; `WriteFailed` and `Vanished` leave Missing as it is, and these
-/// and `OperatorFailed` leave Faulty as it is.
+/// The diagram omits some transitions. `Readded` has the same transitions as `Replaced`. `WriteFailed` and `Vanished`
+/// do not change Missing. `WriteFailed`, `Vanished` and `OperatorFailed` do not change Faulty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MemberState {
-    /// Holds everything it should.
+    /// The member contains all its data.
     InSync,
-    /// Being filled.
+    /// The member is being filled.
     Rebuilding {
-        /// Stripes of the array, counted from 0, below which this member holds everything it should.
+        /// The number of stripes from the start of the array for which this member contains all its data.
         recovered_stripes: u64,
     },
-    /// Failed: no longer used, even if it answers.
+    /// The member failed. It is no longer used, even if it responds.
     Faulty,
-    /// Not there.
+    /// The member is not present.
     Missing,
 }
 
-/// Something that happens to a member.
+/// An event of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MemberEvent {
-    /// A write to it failed permanently, so it no longer holds everything it should. (A read that fails does
-    /// not: the strip is recovered and written back.)
+    /// A write to the member failed permanently, so that the member lacks data. (A failed read is not such an event:
+    /// the strip is recovered and rewritten.)
     WriteFailed,
-    /// The operator declared it failed.
+    /// The operator failed the member.
     OperatorFailed,
-    /// It is gone: pulled, unreachable, or not found when the array was assembled.
+    /// The drive was removed, is unreachable, or was not found when the array was assembled.
     Vanished,
-    /// A member with none of the data takes its slot.
+    /// A drive without data becomes the member of the slot.
     Replaced,
-    /// It has returned, and nothing was written in its absence.
+    /// The member returned, and nothing was written in its absence.
     ReturnedCurrent,
-    /// It has returned, and lacks the writes of its absence. The write-intent bitmap says which regions;
-    /// a rebuild that skips the others is still a rebuild.
+    /// The member returned and lacks the writes during its absence. The write-intent bitmap records the regions. A
+    /// rebuild that skips the other regions is still a rebuild.
     ReturnedStale,
-    /// An operator re-adds it, as it was when it went out: it lacks what was written since.
+    /// The operator re-adds the member with its content from the time when it went out. The member lacks later writes.
     Readded,
-    /// The rebuild has filled every stripe below `stripes`, durably.
+    /// The rebuild has filled every stripe below `stripes` with stable writes.
     Progress {
-        /// The new value of `recovered_stripes`; never below the old one.
+        /// The new value of `recovered_stripes`, which is not below the old value.
         stripes: u64,
     },
     /// The rebuild has filled every stripe.
@@ -73,11 +73,11 @@ pub enum MemberEvent {
 }
 
 impl MemberState {
-    /// The state after `event`.
+    /// Returns the state after `event`.
     ///
     /// # Errors
-    /// [`IllegalTransition`] when the event cannot happen in this state, which is an error of the caller that reported
-    /// it: nothing may change because of it.
+    /// [`IllegalTransition`] if the event cannot happen in this state. This is an error of the caller, which must not
+    /// change anything because of the event.
     pub const fn next(self, event: MemberEvent) -> Result<Self, IllegalTransition> {
         let illegal = Err(IllegalTransition { state: self, event });
         match (event, self) {
@@ -120,7 +120,7 @@ impl MemberState {
         }
     }
 
-    /// True when this member's strip of `stripe` cannot be used.
+    /// Returns true if the strip of this member in `stripe` cannot be used.
     #[must_use]
     pub const fn is_absent_in(self, stripe: StripeIndex) -> bool {
         match self {
@@ -158,7 +158,7 @@ impl fmt::Display for MemberEvent {
     }
 }
 
-/// An event that cannot happen to a member in its state.
+/// An event that is illegal in the state of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IllegalTransition {
     /// The state.
@@ -179,14 +179,14 @@ impl fmt::Display for IllegalTransition {
 
 impl std::error::Error for IllegalTransition {}
 
-/// The members of the whole array that are absent in `stripe`.
-/// [`Geometry::positions_of_members`](crate::Geometry::positions_of_members) makes positions of them.
+/// Returns the members of the whole array that are absent in `stripe`.
+/// [`Geometry::positions_of_members`](crate::Geometry::positions_of_members) converts them to positions.
 #[must_use]
 pub fn absent_members(states: &[MemberState], stripe: StripeIndex) -> MemberSet {
     members_where(states, |state| state.is_absent_in(stripe))
 }
 
-/// The members whose state satisfies `test`. An array has at most 64 members.
+/// Returns the members whose state satisfies `test`. An array has at most 64 members.
 #[must_use]
 pub fn members_where(states: &[MemberState], test: impl Fn(MemberState) -> bool) -> MemberSet {
     states

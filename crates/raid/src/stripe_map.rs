@@ -1,9 +1,9 @@
-//! Where the strips of one stripe are: the part of the layout that the data path asks about again and again.
+//! The positions of the strips of one stripe, which the data path needs repeatedly.
 
 use strake_units::{Lba, MemberIndex, MemberSet, PositionSet, StripSet};
 
-/// Where the strips of one stripe are, worked out once for callers that ask about several of them. Only for parity
-/// schemes, where strips and positions are one to one.
+/// The positions of the strips of one stripe, computed once for callers that need several of them. The map is only for
+/// parity schemes, in which each strip has exactly one position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StripeMap {
     pub(crate) width: u8,
@@ -12,7 +12,7 @@ pub struct StripeMap {
     pub(crate) first_parity: u8,
     /// The member at position 0.
     pub(crate) first_member: u8,
-    /// The first block of each of its strips, in the data area of a member.
+    /// The first block of each strip of the stripe, in the data area of a member.
     pub(crate) start: Lba,
 }
 
@@ -28,21 +28,21 @@ impl StripeMap {
         }
     }
 
-    /// The position of data strip `strip`.
+    /// Returns the position of data strip `strip`.
     #[inline]
     #[must_use]
     pub(crate) const fn position_of_data(&self, strip: u8) -> u8 {
         self.after_first_parity(self.parity_strips + strip)
     }
 
-    /// The position of parity `index`.
+    /// Returns the position of parity `index`.
     #[inline]
     #[must_use]
     pub(crate) const fn position_of_parity(&self, index: u8) -> u8 {
         self.after_first_parity(index)
     }
 
-    /// The positions of all parities.
+    /// Returns the positions of all parities.
     #[inline]
     #[must_use]
     pub(crate) const fn parity_positions(&self) -> PositionSet {
@@ -87,7 +87,7 @@ impl StripeMap {
         )
     }
 
-    /// The position `count` places after parity 0, around the end of the group.
+    /// Returns the position that is `count` positions after parity 0, with wraparound at the end of the group.
     #[inline]
     const fn after_first_parity(&self, count: u8) -> u8 {
         let position = self.first_parity + count;
@@ -95,12 +95,12 @@ impl StripeMap {
     }
 }
 
-/// Of `members` the `width` from number `first` on, as positions.
+/// Returns the `width` members of `members` from number `first`, as positions.
 pub(crate) const fn group_of(members: MemberSet, first: u32, width: u8) -> PositionSet {
     PositionSet::from_bits((members.bits() >> first) & low_bits(width))
 }
 
-/// The lowest `count` bits of a word, 0..=64.
+/// Returns a word with the lowest `count` bits set, for `count` in 0..=64.
 pub(crate) const fn low_bits(count: u8) -> u64 {
     if count >= 64 { u64::MAX } else { (1 << count) - 1 }
 }

@@ -1,5 +1,5 @@
-//! Tests. Everything small is tried exhaustively: plans are run on real bytes by [`interpret`] and compared
-//! with what the naive [`oracle`] says the array holds.
+//! Tests of the crate. Small cases are enumerated: the tests run plans on real bytes with [`interpret`], and compare
+//! the result with the content of the array according to the simple [`oracle`].
 
 mod errors;
 mod exhaustive;
@@ -19,8 +19,8 @@ use strake_units::{BlockSize, Set};
 
 use crate::{Geometry, GeometrySpec, Level};
 
-/// A geometry of `members` in one group, or in groups of `group_size`, with strips of `strip_blocks` blocks
-/// of 4 KiB and `rows` rows.
+/// Returns a geometry of `members` in one group, or in groups of `group_size`, with strips of `strip_blocks` blocks of
+/// 4 KiB and `rows` stripes.
 fn geometry(
     level: Level,
     members: usize,
@@ -39,7 +39,7 @@ fn geometry(
     .unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Every set of indices below `count`.
+/// Returns every set of indices below `count`.
 fn every_set<K>(count: u8) -> impl Iterator<Item = Set<K>> {
     (0..1 << count).map(Set::from_bits)
 }

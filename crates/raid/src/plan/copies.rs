@@ -1,10 +1,10 @@
-//! Plans for `Copies`: every strip is whole wherever it is, so nothing is ever computed.
+//! Plans for `Copies`: every position contains a whole strip, so that nothing is computed.
 
 use strake_units::PositionSet;
 
 use super::{Lost, Plan, Purpose, View, of_segment};
 
-/// Adds to the empty `plan` what a query on a scheme of copies takes. The strategy stays direct.
+/// Adds the transfers of a query on a scheme of copies to the empty `plan`. The strategy remains direct.
 pub(super) fn plan(view: &View<'_>, plan: &mut Plan) -> Result<(), Lost> {
     match view.query.purpose {
         Purpose::Read => read(view, plan),
@@ -14,8 +14,8 @@ pub(super) fn plan(view: &View<'_>, plan: &mut Plan) -> Result<(), Lost> {
     }
 }
 
-/// One copy of each segment. While copies may disagree after a crash, always the lowest one present: the one that a
-/// resync writes to the others.
+/// Reads one copy of each segment. While copies may differ after a crash, always the lowest present copy is read,
+/// because a resync writes this copy to the others.
 fn read(view: &View<'_>, plan: &mut Plan) -> Result<(), Lost> {
     for segment in view.query.segments {
         let copies = present_copies(view, segment.strip)?;
@@ -30,7 +30,7 @@ fn read(view: &View<'_>, plan: &mut Plan) -> Result<(), Lost> {
     Ok(())
 }
 
-/// Every segment to every copy that can be written.
+/// Writes every segment to every writable copy.
 fn write(view: &View<'_>, plan: &mut Plan) -> Result<(), Lost> {
     for segment in view.query.segments {
         for position in writable_copies(view, segment.strip)? {
@@ -40,8 +40,7 @@ fn write(view: &View<'_>, plan: &mut Plan) -> Result<(), Lost> {
     Ok(())
 }
 
-/// The lowest readable copy of each strip to all the others. A strip with one copy left has nothing to agree
-/// with.
+/// Copies the lowest readable copy of each strip to all other copies. A strip with one remaining copy needs no resync.
 fn resync(view: &View<'_>, plan: &mut Plan) -> Result<(), Lost> {
     let segments = view.query.segments;
     let concerned = |strip: &u8| segments.is_empty() || segments.iter().any(|s| s.strip == *strip);
@@ -59,7 +58,8 @@ fn resync(view: &View<'_>, plan: &mut Plan) -> Result<(), Lost> {
     Ok(())
 }
 
-/// The lowest present copy of each target's strip, to the target. Targets that share a strip share the read.
+/// Copies the lowest present copy of the strip of each target to the target. Targets with the same strip share the
+/// read.
 fn rebuild(view: &View<'_>, targets: PositionSet, plan: &mut Plan) -> Result<(), Lost> {
     let copies_each = view.geometry.copies();
     for position in targets {
@@ -72,17 +72,17 @@ fn rebuild(view: &View<'_>, targets: PositionSet, plan: &mut Plan) -> Result<(),
     Ok(())
 }
 
-/// The position of the lowest copy of `strip` that can be read.
+/// Returns the position of the lowest readable copy of `strip`.
 fn lowest_present(view: &View<'_>, strip: u8) -> Result<u8, Lost> {
     present_copies(view, strip)?.first().ok_or_else(|| view.lost())
 }
 
-/// The positions of the copies of `strip` that can be read, never none.
+/// Returns the positions of the readable copies of `strip`, or an error if no copy is readable.
 fn present_copies(view: &View<'_>, strip: u8) -> Result<PositionSet, Lost> {
     copies_outside(view, strip, view.hidden)
 }
 
-/// The positions of the copies of `strip` that can be written, never none.
+/// Returns the positions of the writable copies of `strip`, or an error if no copy is writable.
 fn writable_copies(view: &View<'_>, strip: u8) -> Result<PositionSet, Lost> {
     copies_outside(view, strip, view.absent)
 }

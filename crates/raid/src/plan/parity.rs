@@ -4,7 +4,7 @@ use strake_units::{PositionSet, StripSet};
 
 use super::{Lost, Plan, Purpose, Strategy, View, Window, of_segment};
 
-/// Adds to the empty `plan` what a query on a parity scheme takes.
+/// Adds the transfers of a query on a parity scheme to the empty `plan`.
 pub(super) fn plan(view: &View<'_>, plan: &mut Plan) -> Result<(), Lost> {
     let strips = Strips::new(view);
     match view.query.purpose {
@@ -20,11 +20,11 @@ struct Strips<'a> {
     view: &'a View<'a>,
     /// Strips that cannot be read.
     hidden: StripSet,
-    /// Those of them that cannot be written either.
+    /// Hidden strips that also cannot be written.
     absent: StripSet,
     /// All data strips.
     data: StripSet,
-    /// Parity strips that can be written, and so must be kept true.
+    /// Parity strips that can be written and must therefore be updated.
     kept: StripSet,
     /// Data strips with a segment.
     touched: StripSet,
@@ -49,8 +49,8 @@ impl<'a> Strips<'a> {
         Self { view, hidden, absent, data, kept, touched, covered }
     }
 
-    /// Straight from the strips when they are there, through the survivors otherwise: each is read once, over the
-    /// columns in which strips are recovered and as far as its own segment reaches.
+    /// Reads the segments directly if their strips are readable. Otherwise reads survivors: each survivor is read once,
+    /// over the columns in which strips are recovered and the columns of its own segment.
     fn read(&self, plan: &mut Plan) -> Result<(), Lost> {
         let wanted = self.touched & self.hidden;
         if wanted.is_empty() {
@@ -71,7 +71,7 @@ impl<'a> Strips<'a> {
         Ok(())
     }
 
-    /// Chooses a write strategy; the order is the one in the documentation of [`super`].
+    /// Chooses a write strategy in the order of the documentation of [`super`].
     fn write(&self, plan: &mut Plan) -> Result<(), Lost> {
         if self.absent.len() > self.view.geometry.parity_strips().into() {
             return Err(self.view.lost());
@@ -99,7 +99,7 @@ impl<'a> Strips<'a> {
         Ok(())
     }
 
-    /// The update that reads less, or `None` when each needs a strip that is hidden or not to be trusted.
+    /// Returns the update with fewer reads, or `None` if both need a strip that is hidden or not trusted.
     fn cheaper_update(&self) -> Option<Update> {
         let modify_possible = self.view.query.health.parity_trusted
             && !(self.touched | self.kept).intersects(self.hidden);
@@ -115,7 +115,7 @@ impl<'a> Strips<'a> {
         }
     }
 
-    /// Data strips that are not new over the whole window.
+    /// Returns the data strips that are not new over the whole window.
     fn around(&self) -> StripSet {
         self.data - self.covered
     }
@@ -140,15 +140,15 @@ impl<'a> Strips<'a> {
         self.read_window(plan, self.kept);
     }
 
-    /// Reads all data of the window that is not about to be replaced.
+    /// Reads all data strips that the write does not replace over the whole window.
     fn reconstruct_write(&self, plan: &mut Plan) {
         plan.strategy = Strategy::ReconstructWrite;
         self.read_window(plan, self.around());
     }
 
-    /// Encodes the parity of the whole band from its data. Parity serves as data where data is hidden, trusted or not:
-    /// it is all there is. What comes of that is written as well, because another parity may encode something else, and
-    /// a strip that was hidden may be read again.
+    /// Encodes the parity of the whole band from its data. Hidden data is recovered from parity even if the parity is
+    /// not trusted, because no other source exists. The recovered data is also written: another parity may contain
+    /// different data, and a hidden strip may become readable again.
     fn resync(&self, plan: &mut Plan) -> Result<(), Lost> {
         let data_hidden = self.data & self.hidden;
         if !data_hidden.is_empty() {
@@ -192,7 +192,7 @@ impl<'a> Strips<'a> {
         Ok(())
     }
 
-    /// Parity strips that can be read: those that are kept true, unless hidden.
+    /// Returns the readable parity strips: the updated ones that are not hidden.
     fn parity_readable(&self) -> StripSet {
         self.kept - self.hidden
     }
@@ -224,13 +224,13 @@ impl<'a> Strips<'a> {
     }
 }
 
-/// The two ways to bring parity up to date without recovering anything.
+/// The two methods to update parity without a recovery.
 enum Update {
     ReadModifyWrite,
     ReconstructWrite,
 }
 
-/// What an update reads. The derived order is the policy: fewer transfers first, then fewer blocks.
+/// The reads of an update. The derived order is the policy: fewer transfers first, then fewer blocks.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Cost {
     transfers: usize,

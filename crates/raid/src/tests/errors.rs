@@ -1,4 +1,4 @@
-//! Every wrong geometry is refused with the error that names what is wrong.
+//! Tests that every invalid geometry is refused with an error that names the cause.
 
 use strake_units::BlockSize;
 

@@ -1,4 +1,5 @@
-//! Every level, every set of absent members, every request on tiny strips: right bytes, or [`Lost`].
+//! Tests with every level, every set of absent members, and every request on small strips: the bytes must be correct,
+//! or the result must be [`Lost`].
 
 use strake_units::{Lba, LbaRange, MemberSet, PositionSet, StripeIndex};
 
@@ -10,12 +11,12 @@ use crate::{
     StripeHealth, plan, plan_into,
 };
 
-/// New data of a write.
+/// Returns the new data of a write.
 fn new(lba: u64) -> u8 {
     mix(lba ^ 0xbeef << 40)
 }
 
-/// One stripe in one condition, asked for everything.
+/// One stripe in one condition, for which all requests are checked.
 struct Case<'a> {
     world: &'a World,
     band: Band,
@@ -31,12 +32,12 @@ impl Case<'_> {
         &self.world.geometry
     }
 
-    /// Positions that cannot be read.
+    /// Returns the positions that cannot be read.
     fn hidden(&self) -> PositionSet {
         self.health.absent | self.health.unreadable
     }
 
-    /// True when every copy of data strip `strip` is in `positions`.
+    /// Returns true if every copy of data strip `strip` is in `positions`.
     fn all_copies_in(&self, strip: u8, positions: PositionSet) -> bool {
         (0..self.geometry().copies()).all(|copy| {
             let role = Role::Data { strip, copy };
@@ -44,12 +45,12 @@ impl Case<'_> {
         })
     }
 
-    /// True when there are more `positions` than parities.
+    /// Returns true if `positions` has more elements than the stripe has parities.
     fn too_many(&self, positions: PositionSet) -> bool {
         positions.len() > self.geometry().parity_strips().into()
     }
 
-    /// True when a write cannot be made such that all of it can be read back.
+    /// Returns true if no plan can write the segments such that all of them remain readable.
     fn write_is_lost(&self, segments: &[Segment]) -> bool {
         let StripeHealth { absent, unreadable: _, parity_trusted } = self.health;
         let Scheme::Parity(m) = self.geometry().scheme() else {
@@ -72,7 +73,7 @@ impl Case<'_> {
         !around_known && !updatable && self.too_many(self.hidden())
     }
 
-    /// Reads give the content, or `Lost` exactly when some of it is gone.
+    /// Checks that reads return the content, or `Lost` exactly if a part of the content is lost.
     fn check_read(&self, segments: &[Segment], copy_hint: u8) {
         let query = self.query(segments, Purpose::Read, copy_hint);
         let lost = segments.iter().any(|segment| {
@@ -91,7 +92,7 @@ impl Case<'_> {
         assert_eq!(run(&mut self.world.clone(), &query, &plan, new), want, "{query:?}\n{plan:?}");
     }
 
-    /// Writes leave the new data and, over the window, redundancy that agrees with it; nothing else changes.
+    /// Checks that a write stores the new data and, over the window, consistent redundancy, and changes nothing else.
     fn check_write(&self, segments: &[Segment]) {
         let query = self.query(segments, Purpose::Write, 0);
         let lost = self.write_is_lost(segments);
@@ -110,8 +111,8 @@ impl Case<'_> {
         assert_eq!(after, want, "{query:?}\n{plan:?}");
     }
 
-    /// After a resync the whole band agrees with its data, as far as members are there, and data that could not be read
-    /// is what parity was made from.
+    /// Checks that a resync makes the present members of the whole band consistent with its data, and that hidden data
+    /// is recovered from the parity.
     fn check_resync(&self) {
         let query = self.query(&[], Purpose::Resync, 0);
         let lost = match self.geometry().scheme() {
@@ -137,7 +138,7 @@ impl Case<'_> {
         self.check_pieces(Purpose::Resync, self.world.clone(), &after);
     }
 
-    /// What is done to the whole band comes of doing it to one piece after the other as well.
+    /// Checks that an operation on single pieces, one after the other, has the same result as on the whole band.
     fn check_pieces(&self, purpose: Purpose, mut world: World, want: &World) {
         let (geometry, stripe) = (*self.geometry(), self.band.stripe);
         let top = geometry.band_offset(self.band);
@@ -159,7 +160,7 @@ impl Case<'_> {
         assert_eq!(world, *want, "{purpose:?} of {:?} by pieces", self.health);
     }
 
-    /// A rebuild fills its targets with what they should hold and touches nothing else.
+    /// Checks that a rebuild fills its targets with the correct content and changes nothing else.
     fn check_rebuild(&self, targets: PositionSet) {
         let query = self.query(&[], Purpose::Rebuild { targets }, 0);
         let lost = match self.geometry().scheme() {
@@ -171,7 +172,7 @@ impl Case<'_> {
         };
         let Some(plan) = self.plan(&query, lost) else { return };
         let mut after = self.world.clone();
-        // The new member holds garbage where the old one held data.
+        // The new member contains random bytes at the positions of the old data.
         for (position, offset) in self.blocks_of(targets) {
             let garbage = !after.at(self.band.stripe, position, offset);
             after.set(self.band.stripe, position, offset, garbage);
@@ -182,7 +183,7 @@ impl Case<'_> {
         self.check_pieces(Purpose::Rebuild { targets }, before, self.world);
     }
 
-    /// The plan of `query`, which must be `Lost` when `lost` says so and not otherwise.
+    /// Returns the plan of `query`. The plan must be `Lost` exactly if `lost` is true.
     fn plan(&self, query: &Query<'_>, lost: bool) -> Option<Plan> {
         match plan(self.geometry(), query) {
             Ok(plan) => {
@@ -209,8 +210,8 @@ impl Case<'_> {
             .flat_map(move |position| columns.clone().map(move |offset| (position, offset)))
     }
 
-    /// Writes into `want` what the stripe should hold wherever it can be written: fresh data where there is
-    /// some, and parity that agrees over `columns`.
+    /// Writes the expected content of the writable positions of the stripe into `want`: new data if the request has new
+    /// data, and parity that is consistent over `columns`.
     fn expect(
         &self,
         want: &mut World,
@@ -240,8 +241,9 @@ impl Case<'_> {
         }
     }
 
-    /// What the block held. Where too much is hidden to tell, what it was filled with: a read-modify-write
-    /// needs trusted parity, and keeps such a block recoverable for the day its member comes back.
+    /// Returns the old content of the block. If too many positions are hidden to determine it, returns the initial
+    /// content: a read-modify-write needs trusted parity, and such a block remains recoverable after a return of its
+    /// member.
     fn old(&self, place: Place) -> u8 {
         let lba = self.geometry().lba(place);
         self.world.content(lba, self.hidden()).unwrap_or_else(|| mix(lba.0))
@@ -259,7 +261,7 @@ impl Case<'_> {
     }
 }
 
-/// Every way to have at most one segment per strip in strips of two blocks: none, first, second, both.
+/// Returns all combinations of at most one segment per strip in strips of two blocks: none, first, second, both.
 fn every_combination(geometry: &Geometry, stripe: StripeIndex) -> Vec<Vec<Segment>> {
     let strips = geometry.data_strips();
     (0..1u32 << (2 * strips))
@@ -280,7 +282,7 @@ fn every_combination(geometry: &Geometry, stripe: StripeIndex) -> Vec<Vec<Segmen
         .collect()
 }
 
-/// Every contiguous range of the stripe, as segments.
+/// Returns every contiguous range of the stripe, as segments.
 fn every_span(geometry: &Geometry, stripe: StripeIndex) -> Vec<Vec<Segment>> {
     let start = geometry.lba(Place { stripe, strip: 0, offset: 0 });
     let blocks = geometry.stripe_data_blocks();
@@ -293,7 +295,7 @@ fn every_span(geometry: &Geometry, stripe: StripeIndex) -> Vec<Vec<Segment>> {
         .collect()
 }
 
-/// Asks everything of a stripe, with redundancy that agrees and with a torn one.
+/// Checks all requests on a stripe, with consistent redundancy and after a torn write.
 fn check_stripe(worlds: &[World; 2], stripe: StripeIndex, out: Out, requests: &[Vec<Segment>]) {
     let Out { absent, unreadable } = out;
     let [consistent, torn] =
@@ -316,7 +318,7 @@ fn check_stripe(worlds: &[World; 2], stripe: StripeIndex, out: Out, requests: &[
     subsets.for_each(|targets| case.check_rebuild(targets));
 }
 
-/// Positions that are out, in one of two ways.
+/// The positions that are out: absent or unreadable.
 #[derive(Clone, Copy)]
 struct Out {
     absent: PositionSet,
@@ -324,13 +326,13 @@ struct Out {
 }
 
 impl Out {
-    /// True when the positions that are out are out in the same way.
+    /// Returns true if all positions that are out have the same condition.
     fn is_plain(self) -> bool {
         self.absent.is_empty() || self.unreadable.is_empty()
     }
 }
 
-/// Every way for the positions of a stripe to be in, absent or unreadable.
+/// Returns all combinations of readable, absent and unreadable positions of a stripe.
 fn every_out(width: u8) -> impl Iterator<Item = Out> {
     every_set(width).flat_map(move |hidden: PositionSet| {
         every_set(width)
@@ -339,8 +341,8 @@ fn every_out(width: u8) -> impl Iterator<Item = Out> {
     })
 }
 
-/// All of `level` on `members`: every stripe of a full turn of the layout and every absent set with every
-/// combination of segments on strips of two blocks, then every span on strips of eight.
+/// Checks `level` on `members`: every stripe of a full rotation of the layout and every absent set with every
+/// combination of segments on strips of two blocks, then every contiguous range on strips of eight blocks.
 fn check_level(level: Level, members: usize, group_size: Option<u8>) {
     let width = group_size.unwrap_or(members as u8);
     let small = geometry(level, members, group_size, 2, width.into());
@@ -354,7 +356,7 @@ fn check_level(level: Level, members: usize, group_size: Option<u8>) {
     let tall = geometry(level, members, group_size, 8, width.into());
     let worlds = [World::consistent(tall), World::torn(tall)];
     for (at, out) in every_out(width).enumerate() {
-        // A different stripe for every set, so that sets meet all turns of the layout.
+        // Each set uses a different stripe, so that the sets cover all rotations of the layout.
         let stripe = StripeIndex(at as u64 * 5 % tall.stripes());
         check_stripe(&worlds, stripe, out, &every_span(&tall, stripe));
     }
@@ -388,7 +390,7 @@ fn triple_and_more_parity_never_answers_wrong() {
     check_levels(|level| level.parity_strips() >= 3);
 }
 
-/// Ranges over several stripes, cut up as the engine does it, with any survivable set of members absent.
+/// Tests ranges over several stripes, divided as in the engine, with every survivable set of absent members.
 #[test]
 fn ranges_over_stripes_read_back_what_was_written() {
     for (level, members, group_size) in SMALL {
@@ -407,7 +409,7 @@ fn ranges_over_stripes_read_back_what_was_written() {
 fn check_range(before: &World, absent: MemberSet, range: LbaRange) {
     let geometry = before.geometry;
     let mut world = before.clone();
-    // Used again for every band, as on the data path: nothing of the band before may be left in them.
+    // These values are reused for every band, as on the data path. No content of the previous band may remain in them.
     let (mut segments, mut reused) = (SegmentList::new(), Plan::new());
     for band in geometry.bands(range) {
         let absent = geometry.positions_of_members(band.stripe, absent);
@@ -428,7 +430,7 @@ fn check_range(before: &World, absent: MemberSet, range: LbaRange) {
     }
 }
 
-/// A check of the checker: an oracle that could not see a wrong parity would prove nothing.
+/// A test of the oracle: an oracle that does not detect wrong parity would prove nothing.
 #[test]
 fn the_oracle_notices_stale_parity() {
     let geometry = geometry(Level::Raid5, 3, None, 2, 3);

@@ -1,8 +1,8 @@
-//! GF(256) over 0x11d, the slow and obvious way.
+//! GF(256) over 0x11d, in a slow and simple implementation.
 
 use std::sync::LazyLock;
 
-/// Product by repeated doubling ("Russian peasant"): x^8 = x^4 + x^3 + x^2 + 1.
+/// Returns a product by repeated doubling ("Russian peasant"): x^8 = x^4 + x^3 + x^2 + 1.
 fn multiply_slowly(mut a: u8, mut b: u8) -> u8 {
     let mut product = 0;
     while b != 0 {
@@ -19,7 +19,7 @@ fn multiply_slowly(mut a: u8, mut b: u8) -> u8 {
     product
 }
 
-/// Every product, so that millions of cases stay cheap.
+/// A table of all products, because the tests need millions of them.
 static PRODUCTS: LazyLock<Vec<u8>> = LazyLock::new(|| {
     (0..=u16::MAX).map(|pair| multiply_slowly((pair >> 8) as u8, pair as u8)).collect()
 });
@@ -28,13 +28,14 @@ pub(super) fn multiply(a: u8, b: u8) -> u8 {
     PRODUCTS[usize::from(a) << 8 | usize::from(b)]
 }
 
-/// The inverse, found by trying.
+/// Returns the inverse, which is found by search.
 pub(super) fn invert(a: u8) -> u8 {
     (1..=255).find(|b| multiply(a, *b) == 1).unwrap_or_else(|| panic!("{a} has no inverse"))
 }
 
-/// Coefficient of data strip `d` in parity `j` of `m`: rows of ones, 2^d, 4^d up to three parities, and
-/// any matrix without singular square parts (here Cauchy's) above, since plans do not depend on it.
+/// Returns the coefficient of data strip `d` in parity `j` of `m`. Up to three parities have rows of ones, 2^d, 4^d.
+/// More parities use a matrix without singular square parts (here a Cauchy matrix), because plans do not depend on the
+/// matrix.
 pub(super) fn coefficient(m: usize, j: usize, d: usize) -> u8 {
     let power = |base: u8| (0..d).fold(1, |product, _| multiply(product, base));
     match (m, j) {

@@ -1,4 +1,4 @@
-//! Runs a plan on bytes, as the engine would, and panics when the plan leaves something out.
+//! Interprets a plan on bytes, as the engine does, and panics if the plan is incomplete.
 
 use strake_units::{PositionSet, StripeIndex};
 
@@ -6,7 +6,7 @@ use super::gf;
 use super::oracle::{World, decode, encode, strip_position};
 use crate::{Geometry, Plan, Purpose, Query, Role, Scheme, Strategy, Transfer, Window};
 
-/// What is known of each strip of a band while a plan runs. Reading what is not known is a hole in the plan.
+/// The known blocks of each strip of a band during a plan. A read of an unknown block is an error of the plan.
 struct Sheet {
     top: u32,
     height: usize,
@@ -31,8 +31,8 @@ impl Sheet {
     }
 }
 
-/// Runs `plan`. New data for the segments of a write comes from `new`. For a read, the answer is given back:
-/// one byte per block of the segments, in order.
+/// Executes `plan`. New data for the segments of a write comes from `new`. For a read, returns one byte per block of
+/// the segments, in order.
 pub(super) fn run(
     world: &mut World,
     query: &Query<'_>,
@@ -150,7 +150,7 @@ fn encode_window(geometry: &Geometry, plan: &Plan, sheet: &mut Sheet) {
     }
 }
 
-/// What every plan promises, whatever it is for.
+/// Checks the properties of every plan.
 fn check_shape(geometry: &Geometry, query: &Query<'_>, plan: &Plan) {
     let absent = query.health.absent;
     let hidden = absent | query.health.unreadable;
@@ -177,7 +177,7 @@ fn check_shape(geometry: &Geometry, query: &Query<'_>, plan: &Plan) {
     }
 }
 
-/// Transfers stay in the window, or, when reading, between it and their own segment.
+/// Checks that transfers are in the window or, for a read, between the window and their own segment.
 fn check_columns(query: &Query<'_>, plan: &Plan, transfers: &[Transfer]) {
     for transfer in transfers {
         let own = query.segments.iter().find(|segment| segment.strip == transfer.strip);
@@ -191,7 +191,7 @@ fn check_columns(query: &Query<'_>, plan: &Plan, transfers: &[Transfer]) {
     }
 }
 
-/// Transfers are on `allowed` positions, each position at most once and in its own role.
+/// Checks that transfers are on `allowed` positions, each position at most once and with its own strip.
 fn check_transfers(
     geometry: &Geometry,
     stripe: StripeIndex,

@@ -1,11 +1,11 @@
-//! The layout: against tables written by hand, against itself, and against what it promises.
+//! Tests of the layout: comparison with manually written tables, its inverse functions, and its required properties.
 
 use strake_units::{BlockSize, Lba, MemberIndex, MemberSet, PositionSet, StripSet, StripeIndex};
 
 use super::{SMALL, every_set, geometry};
 use crate::{Geometry, GeometrySpec, Level, Place, Role, Scheme};
 
-/// Draws rows of one group: array strips by number, parities as P, Q, R.
+/// Draws stripes of one group: array strips by number, parities as P, Q, R.
 fn drawing(geometry: &Geometry, stripes: impl Iterator<Item = u64>) -> Vec<String> {
     stripes
         .map(StripeIndex)
@@ -24,8 +24,8 @@ fn drawing(geometry: &Geometry, stripes: impl Iterator<Item = u64>) -> Vec<Strin
         .collect()
 }
 
-/// Tables from the drawings of left-symmetric RAID 5 and RAID 6 in md(4) and `drivers/md/raid5.c`: data
-/// begins right after the last parity and wraps; parity moves left by one from row to row.
+/// The tables are from the drawings of left-symmetric RAID 5 and RAID 6 in md(4) and `drivers/md/raid5.c`: data starts
+/// after the last parity and wraps around, and parity moves left by one in each stripe.
 #[test]
 fn parity_layouts_are_those_of_md() {
     let check = |level: Level, members: usize, want: &[&str]| {
@@ -80,7 +80,7 @@ fn groups_take_turns() {
     assert_eq!(positions(1), PositionSet::of(1).with(2));
 }
 
-/// Small arrays of every kind, and the widest.
+/// Returns small arrays of every kind, and the widest arrays.
 fn arrays() -> impl Iterator<Item = Geometry> {
     let wide = [
         (Level::Raid0, 64, None),
@@ -179,7 +179,7 @@ fn capacities_and_sizes() {
             group_size,
             strip_bytes: 256 * 1024,
             block_size: BlockSize::B512,
-            // One hundred strips and a remainder that is not used.
+            // The member has one hundred strips and an unused remainder.
             member_blocks: 100 * 512 + 511,
         })
         .unwrap_or_else(|error| panic!("{error}"));
@@ -203,8 +203,8 @@ fn capacities_and_sizes() {
     check(Level::Raid70, 10, Some(5), (5, 2, 400));
 }
 
-/// Redundancy by definition: the largest number such that every set of that many further failures is
-/// survived, where surviving means that the members left can tell every block.
+/// The redundancy is by definition the largest number for which the array survives every set of this many further
+/// failures. An array survives failures if the remaining members determine every block.
 #[test]
 fn redundancy_is_the_worst_case() {
     for (level, members, group_size) in SMALL.into_iter().filter(|(_, members, _)| *members <= 8) {
@@ -246,7 +246,8 @@ fn members_needed_to_read_everything_are_counted_exhaustive() {
     }
 }
 
-/// What a member's size says is how many rows there are: nothing that was there is elsewhere in a larger array.
+/// The size of a member determines only the number of stripes. In a larger array, all existing blocks keep their
+/// positions.
 #[test]
 fn a_larger_array_has_everything_where_it_was() {
     for small in arrays() {

@@ -1,4 +1,4 @@
-//! Levels as people type them and as labels record them.
+//! Tests of levels as operators write them and as labels record them.
 
 use crate::level::PARITY_MAX;
 use crate::{Level, LevelError, LevelRequest};
@@ -68,7 +68,7 @@ fn codes_are_unique_stable_and_checked() {
             assert_eq!(level.is_some(), known.contains(&(code, parity)), "{code} {parity}");
         }
     }
-    // Labels on drives hold these numbers.
+    // Labels on drives contain these numbers.
     let codes: Vec<u8> = NAMED.into_iter().map(|(level, _)| level.code()).collect();
     assert_eq!(codes, [0, 1, 10, 5, 6, 73, 50, 60, 70]);
     assert_eq!(Level::Parity(4).code(), 100);

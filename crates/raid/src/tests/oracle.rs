@@ -1,4 +1,4 @@
-//! The bytes of a small array, one byte per block, and what they mean.
+//! The bytes of a small array, with one byte per block, and their meaning.
 
 use strake_units::{Lba, PositionSet, StripeIndex};
 
@@ -12,7 +12,7 @@ pub(super) struct World {
     bytes: Vec<u8>,
 }
 
-/// A byte that depends on every bit of `seed`.
+/// Returns a byte that depends on every bit of `seed`.
 pub(super) fn mix(seed: u64) -> u8 {
     let mut x = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -21,7 +21,7 @@ pub(super) fn mix(seed: u64) -> u8 {
 }
 
 impl World {
-    /// An array full of data, with everything redundant in agreement.
+    /// Returns an array full of data with consistent redundancy.
     pub(super) fn consistent(geometry: Geometry) -> Self {
         let blocks = geometry.member_blocks_used() as usize * geometry.members();
         let mut world = Self { geometry, bytes: vec![0; blocks] };
@@ -42,7 +42,7 @@ impl World {
         world
     }
 
-    /// The same array after a crash: parities, and copies, agree with nothing.
+    /// Returns the array of [`World::consistent`] after a crash: all parities and copies are inconsistent.
     pub(super) fn torn(geometry: Geometry) -> Self {
         let mut world = Self::consistent(geometry);
         for stripe in (0..geometry.stripes()).map(StripeIndex) {
@@ -62,7 +62,7 @@ impl World {
         world
     }
 
-    /// The same array with garbage at `positions` of `stripe`: a correct plan does not read them.
+    /// Returns this array with random bytes at `positions` of `stripe`, which a correct plan does not read.
     pub(super) fn without(&self, stripe: StripeIndex, positions: PositionSet) -> Self {
         let mut world = self.clone();
         for position in positions {
@@ -88,8 +88,8 @@ impl World {
         self.bytes[index] = byte;
     }
 
-    /// What array block `lba` holds with the positions `absent` of its stripe gone, or `None` when the rest
-    /// does not determine it. Where the redundancy disagrees, the rule of the planner counts: the lowest
+    /// Returns the content of array block `lba` without the positions `absent` of its stripe, or `None` if the other
+    /// positions do not determine it. If the redundancy is inconsistent, the rule of the planner applies: the lowest
     /// copy, or all present data with the lowest parities.
     pub(super) fn content(&self, lba: Lba, absent: PositionSet) -> Option<u8> {
         let Place { stripe, strip, offset } = self.geometry.place(lba);
@@ -120,7 +120,7 @@ impl World {
     }
 }
 
-/// The position of strip `number` (data 0..k, then parity) of a parity scheme.
+/// Returns the position of strip `number` (data 0..k, then parity) of a parity scheme.
 pub(super) fn strip_position(geometry: &Geometry, stripe: StripeIndex, number: u8) -> u8 {
     let role = match number.checked_sub(geometry.data_strips()) {
         Some(index) => Role::Parity { index },
@@ -129,7 +129,7 @@ pub(super) fn strip_position(geometry: &Geometry, stripe: StripeIndex, number: u
     geometry.position(stripe, role)
 }
 
-/// Parity `index` of one column of data.
+/// Returns parity `index` of one column of data.
 pub(super) fn encode(geometry: &Geometry, index: u8, data: &[u8]) -> u8 {
     let m = usize::from(geometry.parity_strips());
     data.iter()
@@ -138,7 +138,7 @@ pub(super) fn encode(geometry: &Geometry, index: u8, data: &[u8]) -> u8 {
         .fold(0, |sum, term| sum ^ term)
 }
 
-/// All data of one column from k known strips of it, given as (strip, byte).
+/// Returns all data of one column from k known strips, which are given as (strip, byte).
 pub(super) fn decode(geometry: &Geometry, known: &[(u8, u8)]) -> Vec<u8> {
     let (k, m) = (usize::from(geometry.data_strips()), usize::from(geometry.parity_strips()));
     let row =

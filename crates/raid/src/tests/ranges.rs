@@ -1,4 +1,4 @@
-//! Ranges fall into pieces, bands and segments without a block left out or counted twice.
+//! Tests that the pieces, bands and segments of a range contain every block exactly once.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use strake_units::{BlockSize, Lba, LbaRange};
 use super::{SMALL, geometry};
 use crate::{Band, Geometry, GeometrySpec, Level, Piece, Segment};
 
-/// All that pieces, bands and segments of one range promise.
+/// Checks all properties of the pieces, bands and segments of one range.
 fn check(geometry: &Geometry, range: LbaRange) {
     let mut next = range.start;
     for Piece { band, segment } in geometry.pieces(range) {
@@ -38,7 +38,7 @@ fn check(geometry: &Geometry, range: LbaRange) {
     }
 }
 
-/// A segment is where its address says, and inside its band.
+/// Checks that a segment is at its address and inside its band.
 fn check_segment(geometry: &Geometry, band: Band, segment: &Segment) {
     let place = geometry.place(segment.lba);
     assert_eq!(
@@ -64,7 +64,7 @@ fn every_range_of_small_arrays() {
     }
 }
 
-/// Strips of 1 MiB have eight bands. Starts and ends near every edge of a strip and a band.
+/// Strips of 1 MiB have eight bands. The test uses starts and ends near every edge of a strip and of a band.
 #[test]
 fn ranges_near_every_edge_of_tall_strips() {
     for (level, members, strip_bytes) in

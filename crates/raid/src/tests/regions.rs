@@ -1,4 +1,5 @@
-//! Regions cover the stripes exactly and are as many as the bitmap has bits.
+//! Tests that the regions contain every stripe exactly once, and that their number does not exceed the bits of the
+//! bitmap.
 
 use strake_units::{BlockSize, CoreIndex, RegionIndex, StripeIndex};
 
@@ -25,15 +26,15 @@ fn regions_are_as_small_as_allowed() {
         assert_eq!(regions.stripes_per_region(), stripes_per_region);
         assert_eq!(regions.count(), count);
     };
-    // 4+2 with 64 KiB strips: 64 stripes are 16 MiB.
+    // With 4+2 and 64 KiB strips, 64 stripes are 16 MiB.
     check(6, 64 * 1024, 64, 1);
     check(6, 64 * 64 * 1024, 64, 1);
     check(6, 65 * 64 * 1024, 64, 2);
     check(6, 64 * 65_024 * 64 * 1024, 64, 65_024);
     check(6, (64 * 65_024 + 1) * 64 * 1024, 65, 64_024);
-    // 5+2: 16 MiB are 51.2 stripes.
+    // With 5+2, 16 MiB are 51.2 stripes.
     check(7, 520 * 64 * 1024, 52, 10);
-    // 14+2 of 61.44 TB drives.
+    // This is 14+2 with drives of 61.44 TB.
     check(16, 61_440_000_000_000, 14_418, 65_023);
 }
 

@@ -1,4 +1,5 @@
-//! The direct way: allowed exactly when the rules say so, and then what the planner does with the same request.
+//! Tests of the direct path: it must be allowed exactly under its rules, and must then do the same as the plan of the
+//! same request.
 
 use strake_units::{
     Lba, LbaRange, MemberIndex, MemberSet, PositionSet, Set, StripSet, StripeIndex,
@@ -11,22 +12,22 @@ use crate::{
     Role, Scheme, Sets, Single, Spot, Strategy, StripeHealth, Transfer, plan, single,
 };
 
-/// What may be wrong with a member, where a request is.
+/// A fault of a member in the range of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     Absent,
-    /// Being rebuilt, and lacks the region.
+    /// The member is rebuilding and lacks the region.
     Lacking,
-    /// Being rebuilt, and has the region already.
+    /// The member is rebuilding and already has the region.
     Filled,
     Silent,
     Lagging,
     SittingOut,
     Paired,
-    /// Writes to its stripes are logged.
+    /// Writes to the stripes of the member are logged.
     Logged,
     Bad,
-    /// The sender of the read avoids it.
+    /// The sender of the read avoids the member.
     Avoided,
 }
 
@@ -43,16 +44,16 @@ const FAULTS: [Fault; 10] = [
     Fault::Avoided,
 ];
 
-/// Members with faults, no member with two of them, and what else is known.
+/// Members with at most one fault each, and the other inputs of the decision.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     faults: [(Fault, MemberSet); 2],
     trusted: bool,
-    /// The read is no probe.
+    /// The read is not a probe.
     handed_out: bool,
     /// The read has a request.
     by_request: bool,
-    /// Groups that are not whole are logged, and no others.
+    /// Only groups with a member that is not in sync or has a replacement are logged.
     impaired: bool,
     copies_may_differ: bool,
 }
@@ -99,25 +100,25 @@ impl Known {
             .lacking(self.with(Fault::Avoided))
     }
 
-    /// The rule for one member: it answers a read of its own data.
+    /// The rule for one member: true if the member accepts a read of its own data.
     fn answers(&self, member: MemberIndex) -> bool {
         use Fault::{Absent, Avoided, Bad, Filled, Lacking, Lagging, Silent, SittingOut};
         let avoided = !self.by_request && self.any(member, &[Silent, SittingOut]);
         !avoided && !self.any(member, &[Absent, Lacking, Filled, Lagging, Bad, Avoided])
     }
 
-    /// Parity is trusted, and others than the member itself are asked.
+    /// Returns true if parity is trusted and the read may use other members.
     fn trusts(&self) -> bool {
         self.trusted && !self.by_request
     }
 
-    /// The rule for one member: its data have to be recovered.
+    /// The rule for one member: true if its data must be recovered.
     fn hides(&self, member: MemberIndex) -> bool {
         use Fault::{Absent, Avoided, Lacking, Lagging, SittingOut};
         self.any(member, &[Absent, Lacking, Lagging, SittingOut, Avoided])
     }
 
-    /// The rule for one member: a part of a small write may go there.
+    /// The rule for one member: true if it accepts a part of a small write.
     fn takes_part(&self, geometry: &Geometry, member: MemberIndex) -> bool {
         use Fault::{Absent, Bad, Filled, Lacking, Logged, Paired};
         let width = usize::from(geometry.width());
@@ -131,7 +132,7 @@ impl Known {
         !logged && !self.any(member, &[Absent, Lacking, Filled, Paired, Bad])
     }
 
-    /// What the planner knows of it.
+    /// Returns the corresponding input of the planner.
     fn health(&self, geometry: &Geometry, stripe: StripeIndex) -> StripeHealth {
         let hides = |at: &usize| self.hides(MemberIndex(*at as u8));
         let hidden: MemberSet = (0..geometry.members()).filter(hides).collect();
@@ -145,7 +146,7 @@ impl Known {
     }
 }
 
-/// Of the geometries here a band has 8 blocks: the limit counts.
+/// A band of the geometries of these tests has 8 blocks, so that this limit has an effect.
 const WRITE_BLOCKS_MAX: u32 = 7;
 
 /// One request.
@@ -160,7 +161,7 @@ impl Case<'_> {
         format!("{:?} {:?} {:?}", self.world.geometry, self.range, self.known)
     }
 
-    /// Where the range is by the ways that tasks use.
+    /// Returns the position of the range, computed with the functions that tasks use.
     fn spot(&self) -> Option<Spot> {
         let geometry = &self.world.geometry;
         let inside = self.range.blocks > 0 && self.range.end().0 <= geometry.capacity_blocks();
@@ -179,7 +180,7 @@ impl Case<'_> {
         Some(spot)
     }
 
-    /// The members with a role in the stripe.
+    /// Returns the members whose role in the stripe satisfies `test`.
     fn members(&self, spot: &Spot, test: impl Fn(Role) -> bool) -> Vec<MemberIndex> {
         let geometry = &self.world.geometry;
         let (stripe, positions) = (spot.place.stripe, 0..geometry.width());
@@ -215,7 +216,7 @@ impl Case<'_> {
         self.check_write(&spot, ask(Access::Write));
     }
 
-    /// The members of which any may be read.
+    /// Returns the expected members of a read.
     fn expected_read(&self, spot: &Spot) -> Option<MemberSet> {
         if self.world.geometry.copies() > 1 && self.known.copies_may_differ {
             return None;
@@ -225,7 +226,7 @@ impl Case<'_> {
         (!members.is_empty()).then_some(members)
     }
 
-    /// Every one of the members is one that the planner might read, and holds what was written.
+    /// Checks that the planner may read every one of the members, and that every one has the written data.
     fn check_read(&self, spot: &Spot, members: MemberSet) {
         let geometry = &self.world.geometry;
         let stripe = spot.place.stripe;
@@ -246,7 +247,8 @@ impl Case<'_> {
         }
     }
 
-    /// A recovery reads what the planner reads and gives what was written; it is refused when a rule says so.
+    /// Checks that a recovery has the reads of the plan and returns the written data, and that it is refused if a rule
+    /// forbids it.
     fn check_recover(&self, spot: &Spot, answer: Option<Single>) {
         let geometry = &self.world.geometry;
         let planned = self.plan(spot, Purpose::Read, 0);
@@ -277,7 +279,8 @@ impl Case<'_> {
         assert_eq!(decode(geometry, &known)[strip], mix(self.range.start.0), "{}", self.what());
     }
 
-    /// A small write writes what the planner writes, in its order; it is refused when a rule says so.
+    /// Checks that a small write has the writes of the plan in the same order, and that it is refused if a rule forbids
+    /// it.
     fn check_write(&self, spot: &Spot, answer: Option<Single>) {
         let geometry = &self.world.geometry;
         let parity = |role| matches!(role, Role::Parity { .. });
@@ -305,7 +308,7 @@ impl Case<'_> {
         assert_eq!(parts.members(), wanted, "{}", self.what());
         assert_eq!(usize::from(parts.count()), wanted.len());
         assert!((0..parts.count()).map(|part| parts.member(part)).eq(wanted.iter().copied()));
-        // Members that only reads avoid, are written and their old data read.
+        // Members that only reads avoid are written, and their old data is read.
         let known = Known {
             faults: self.known.faults.map(|(fault, members)| match fault {
                 Fault::Lagging | Fault::SittingOut | Fault::Avoided => (fault, MemberSet::EMPTY),
@@ -328,7 +331,7 @@ impl Case<'_> {
     }
 }
 
-/// Every two disjoint sets of members with two different faults.
+/// Returns all pairs of disjoint sets of members with two different faults.
 fn every_known(members: u8) -> impl Iterator<Item = Known> {
     let pairs = FAULTS
         .into_iter()
@@ -355,13 +358,13 @@ fn every_known(members: u8) -> impl Iterator<Item = Known> {
         })
 }
 
-/// Everything that is known, with one strip after the other, of one stripe after the other.
+/// Checks all inputs, with the strips and stripes in turn.
 fn check_level(level: Level, members: usize, group_size: Option<u8>) {
     let width = group_size.unwrap_or(members as u8);
     let geometry = geometry(level, members, group_size, 8, width.into());
     let world = World::consistent(geometry);
     let strips = geometry.stripes() * u64::from(geometry.data_strips());
-    // Each set meets another strip and another place in it.
+    // Each set uses another strip and another offset in it.
     for (at, known) in every_known(members.min(6) as u8).enumerate() {
         let at = at as u64;
         let (strip, offset) = (at * 5 % strips, at % 8);
@@ -403,7 +406,7 @@ fn exhaustive_ranges_go_the_direct_way_if_they_are_in_one_strip_of_one_band() {
     }
 }
 
-/// A strip of two bands: what is in both cannot be recovered at a time.
+/// A range over two bands of a strip cannot be recovered with one plan.
 #[test]
 fn a_range_of_two_bands_is_none() {
     let spec = GeometrySpec {
@@ -422,7 +425,7 @@ fn a_range_of_two_bands_is_none() {
     assert_eq!(spot(0, 33), None);
 }
 
-/// Which layouts have small writes: those of which the planner updates parity, or writes copies, in few enough parts.
+/// A layout has small writes if the plan updates parity or writes copies, and has few enough parts.
 #[test]
 fn small_writes_are_what_the_planner_would_do() {
     let check = |level, members, group_size| {

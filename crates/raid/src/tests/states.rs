@@ -1,4 +1,4 @@
-//! The member state machine, transition by transition, and what states make of an array.
+//! Tests of every transition of the member states, and of the condition of the array for states of its members.
 
 use strake_units::{MemberSet, StripeIndex};
 
@@ -13,7 +13,7 @@ const fn rebuilding(recovered_stripes: u64) -> MemberState {
     MemberState::Rebuilding { recovered_stripes }
 }
 
-/// Every state with every event: the next state, or none where it is illegal.
+/// The table contains the next state for every state and every event, or none if the transition is illegal.
 #[test]
 fn every_transition_is_in_this_table() {
     use MemberEvent as E;

@@ -1,4 +1,4 @@
-//! Which strategy a request gets, written out: plans are data, so they can be printed and compared.
+//! Tests of the strategies of requests. Plans are data, so that tests can print and compare them.
 
 use strake_units::{LbaRange, PositionSet, StripeIndex};
 
@@ -7,7 +7,7 @@ use crate::{
     Band, Geometry, Level, Place, Plan, Purpose, Query, Segment, StripeHealth, Transfer, plan,
 };
 
-/// `D0[2+4]` is four blocks from block 2 of data strip 0; copies carry their position as `D0@1`.
+/// Prints a plan. `D0[2+4]` means four blocks from block 2 of data strip 0; copies have their position, as in `D0@1`.
 fn print(geometry: &Geometry, plan: &Plan) -> String {
     let name = |strip: u8| match strip.checked_sub(geometry.data_strips()) {
         None => format!("D{strip}"),
@@ -30,7 +30,7 @@ fn print(geometry: &Geometry, plan: &Plan) -> String {
     text
 }
 
-/// Plans for stripe 0 of an array with strips of eight blocks. Absent strips are given as (data, parity).
+/// Checks of plans for stripe 0 of an array with strips of eight blocks. Absent strips are given as (data, parity).
 struct Check {
     geometry: Geometry,
     health: StripeHealth,
@@ -72,7 +72,7 @@ impl Check {
         }
     }
 
-    /// The plan for blocks `start..start + blocks` of stripe 0.
+    /// Checks the plan for blocks `start..start + blocks` of stripe 0.
     fn range(&self, purpose: Purpose, start: u64, blocks: u64, want: &str) -> &Self {
         let base = self.geometry.lba(Place { stripe: StripeIndex(0), strip: 0, offset: 0 });
         let range = LbaRange::new(base.plus(start), blocks);
@@ -92,32 +92,33 @@ impl Check {
 
 #[test]
 fn small_writes_read_as_little_as_possible() {
-    // 6+2: read-modify-write needs 1 + 2 reads, reconstruct-write 5.
+    // With 6+2, read-modify-write needs 1 + 2 reads, reconstruct-write 5.
     Check::new(Level::Raid6, 8)
         .write(2, 4, "ReadModifyWrite: read D0[2+4] P[2+4] Q[2+4] write D0[2+4] P[2+4] Q[2+4]")
-        // Two whole strips: 4 reads each way, as many blocks: read-modify-write wins the tie.
+        // For two whole strips, both strategies need 4 reads with the same number of blocks. Read-modify-write has
+        // precedence.
         .write(0, 16, "ReadModifyWrite: read D0[0+8] D1[0+8] P[0+8] Q[0+8] write D0[0+8] D1[0+8] P[0+8] Q[0+8]")
         .write(0, 24, "ReconstructWrite: read D3[0+8] D4[0+8] D5[0+8] write D0[0+8] D1[0+8] D2[0+8] P[0+8] Q[0+8]")
         .write(0, 48, "FullStripe: write D0[0+8] D1[0+8] D2[0+8] D3[0+8] D4[0+8] D5[0+8] P[0+8] Q[0+8]");
-    // 5+3: 1 + 3 reads against 4, as many blocks.
+    // With 5+3, read-modify-write needs 1 + 3 reads, reconstruct-write 4, with the same number of blocks.
     Check::new(Level::Raid73, 8).write(
         0,
         1,
         "ReadModifyWrite: read D0[0+1] P[0+1] Q[0+1] R[0+1] write D0[0+1] P[0+1] Q[0+1] R[0+1]",
     );
-    // 4+4: reconstruct-write needs 3 reads.
+    // With 4+4, reconstruct-write needs 3 reads.
     Check::new(Level::Parity(4), 8).write(
         8,
         1,
         "ReconstructWrite: read D0[0+1] D2[0+1] D3[0+1] write D1[0+1] P[0+1] Q[0+1] R[0+1] S[0+1]",
     );
-    // 2+1: one read against two.
+    // With 2+1, reconstruct-write needs one read, read-modify-write two.
     Check::new(Level::Raid5, 3)
         .write(0, 1, "ReconstructWrite: read D1[0+1] write D0[0+1] P[0+1]")
         .write(0, 16, "FullStripe: write D0[0+8] D1[0+8] P[0+8]");
 }
 
-/// Two short runs at the far ends of a band have the whole band as window. Both ways read three strips, but
+/// Two short runs at the two ends of a band have the whole band as window. Both strategies read three strips, but
 /// read-modify-write reads only the runs of the two data strips.
 #[test]
 fn a_tie_in_transfers_is_broken_by_blocks() {
@@ -144,31 +145,31 @@ fn untrusted_parity_is_encoded_again() {
 
 #[test]
 fn degraded_writes() {
-    // The absent strip is not written: the difference still updates parity.
+    // The write does not change the absent strip. The difference still updates parity.
     Check::new(Level::Raid6, 8).without(&[5]).write(
         2,
         4,
         "ReadModifyWrite: read D0[2+4] P[2+4] Q[2+4] write D0[2+4] P[2+4] Q[2+4]",
     );
-    // The absent strip is written over the whole window: its old content does not matter.
+    // The write covers the absent strip over the whole window. Its old content is not needed.
     Check::new(Level::Raid5, 4).without(&[0]).write(
         2,
         4,
         "ReconstructWrite: read D1[2+4] D2[2+4] write P[2+4]",
     );
-    // The absent strip is written over part of the window: the rest must be recovered first.
+    // The write covers the absent strip over a part of the window. The rest must be recovered first.
     Check::new(Level::Raid5, 4).without(&[0]).write(
         6,
         4,
         "Degraded: read D1[0+8] D2[0+8] P[0+8] recover D0 write D1[0+2] P[0+8]",
     );
-    // One parity absent: the other is kept.
+    // One parity is absent. The other parity is updated.
     Check::new(Level::Raid6, 8).without(&[6]).write(
         0,
         1,
         "ReadModifyWrite: read D0[0+1] Q[0+1] write D0[0+1] Q[0+1]",
     );
-    // No parity present: data alone.
+    // No parity is present. Only data is written.
     Check::new(Level::Raid5, 4).without(&[3]).write(6, 4, "Direct: write D0[6+2] D1[0+2]");
     Check::new(Level::Raid5, 4).without(&[0, 3]).write(
         8,
@@ -191,8 +192,8 @@ fn reads() {
         4,
         "Degraded: read D1[2+4] D2[2+4] D3[2+4] Q[2+4] recover D0",
     );
-    // Of several strips only the lost ones are recovered, where they are wanted; every survivor is read once, as far as
-    // it is wanted itself.
+    // Of several strips, only the absent ones are recovered, and only in their requested columns. Every survivor is
+    // read once, including its own requested columns.
     let without_1 = Check::new(Level::Raid6, 6).without(&[1]);
     without_1
         .read(0, 32, "Degraded: read D0[0+8] D2[0+8] D3[0+8] P[0+8] recover D1")
@@ -203,7 +204,7 @@ fn reads() {
         20,
         "Degraded: read D1[0+8] D3[0+8] P[0+8] Q[0+8] recover D0 D2",
     );
-    // Present strips of a lost array can still be read.
+    // The present strips of a failed array can still be read.
     Check::new(Level::Raid5, 4).without(&[0, 1]).read(16, 2, "Direct: read D2[0+2]");
 }
 
@@ -261,16 +262,16 @@ fn resync_and_rebuild_take_the_whole_band() {
     mirror.range(Purpose::Rebuild { targets }, 0, 0, want);
 }
 
-/// A member that is being rebuilt is written, never read, so that the rebuild need not come back.
+/// A rebuilding member is written and never read, so that the rebuild need not repeat a stripe.
 #[test]
 fn unreadable_strips_are_written_but_not_read() {
     Check::new(Level::Raid6, 8)
         .cannot_read(&[0])
         .read(2, 4, "Degraded: read D1[2+4] D2[2+4] D3[2+4] D4[2+4] D5[2+4] P[2+4] recover D0")
         .write(2, 4, "ReconstructWrite: read D1[2+4] D2[2+4] D3[2+4] D4[2+4] D5[2+4] write D0[2+4] P[2+4] Q[2+4]")
-        // The unreadable strip is not written: the difference of the written one is enough.
+        // The write does not change the unreadable strip. The difference of the written strip is sufficient.
         .write(8, 1, "ReadModifyWrite: read D1[0+1] P[0+1] Q[0+1] write D1[0+1] P[0+1] Q[0+1]");
-    // Parity that cannot be read cannot be updated, only encoded.
+    // An unreadable parity can only be encoded, not updated.
     Check::new(Level::Raid6, 6).cannot_read(&[4]).write(
         0,
         1,

@@ -1,4 +1,5 @@
-//! Wide arrays and tall strips cannot be tried exhaustively: many cases from a fixed sequence instead.
+//! Tests of wide arrays and large strips, with many cases from a fixed sequence, because an enumeration is not
+//! possible.
 
 use strake_units::{BlockSize, Lba, LbaRange, MemberSet, PositionSet};
 
@@ -17,7 +18,7 @@ impl Sequence {
         self.0 % bound
     }
 
-    /// `count` different members.
+    /// Returns `count` different members.
     fn members(&mut self, count: u64, of: usize) -> MemberSet {
         let mut members = MemberSet::EMPTY;
         while (members.len() as u64) < count {
@@ -31,7 +32,7 @@ fn new(lba: u64) -> u8 {
     mix(lba ^ 0xcafe << 40)
 }
 
-/// Writes, reads and rebuilds `count` random ranges with as many members absent as are survived.
+/// Writes, reads and rebuilds `count` random ranges, with the maximum number of absent members that the array survives.
 fn check(level: Level, members: usize, group_size: Option<u8>, count: u64) {
     let strip_bytes = 256 * 1024;
     let geometry = Geometry::new(&GeometrySpec {

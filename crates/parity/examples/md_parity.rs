@@ -1,4 +1,4 @@
-//! Compares the parity on the drives of a Linux md array with ours, stripe by stripe.
+//! Compares the parity on the drives of a Linux md array with that of this crate, stripe by stripe.
 //!
 //! `md_parity LEVEL CHUNK_BYTES LAYOUT BYTES FIXTURE DRIVE...`: reads the first BYTES of every drive, which must
 //! hold whole chunks from offset 0 (metadata 0.90 or 1.0). Prints how many stripes were compared; the first that
@@ -16,7 +16,7 @@ use strake_parity::{Code, Kernel, Verdict, check, encode_with};
 const KEPT_BYTES: usize = 32;
 const KEPT_STRIPES: usize = 7;
 
-/// Which drive holds P of a stripe (`raid5_compute_sector` in `drivers/md/raid5.c`); Q is on the next.
+/// Returns the drive with P of a stripe (`raid5_compute_sector` in `drivers/md/raid5.c`). The next drive has Q.
 fn p_drive(layout: &str, stripe: usize, drives: usize) -> Result<usize, String> {
     match layout {
         "left-symmetric" | "left-asymmetric" => Ok(drives - 1 - stripe % drives),
@@ -74,7 +74,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Every kernel must make the parity that is there, and the check must find nothing.
+/// Checks that every kernel computes the parity on the drives, and that the check finds no error.
 fn compare(code: &Code, strips: &[&[u8]]) -> Result<(), Box<dyn Error>> {
     let (data, parity) = strips.split_at(code.data());
     let mut made = vec![vec![0; strips[0].len()]; code.parity()];

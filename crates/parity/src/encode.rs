@@ -1,14 +1,14 @@
-//! From data to parity: whole stripes, one strip at a time, and changes.
+//! Computation of parity from data: whole stripes, single strips, and changes.
 
 use crate::kernels::{Dot, Source, Spread, check_count, check_length};
 use crate::{Code, CodeError, DATA_MAX, Kernel, PARITY_MAX, Residency};
 
-/// One parity buffer, named by its parity index. A missing parity is simply not in the list.
+/// One parity buffer with its parity index. The list omits a missing parity.
 #[derive(Debug)]
 pub struct ParityMut<'a> {
     /// Parity index: 0 is P, 1 is Q.
     pub index: u8,
-    /// The bytes of the strip, or of the part of it that is being worked on.
+    /// The bytes of the strip, or of the part of the strip in this call.
     pub bytes: &'a mut [u8],
 }
 
@@ -16,12 +16,12 @@ pub struct ParityMut<'a> {
 ///
 /// # Errors
 /// [`CodeError::CountMismatch`] unless there is one buffer per data strip and one per parity strip;
-/// [`CodeError::LengthMismatch`] unless all are equally long. Nothing is written then.
+/// [`CodeError::LengthMismatch`] unless all buffers have the same length. On an error, nothing is written.
 pub fn encode(code: &Code, data: &[&[u8]], parity: &mut [&mut [u8]]) -> Result<(), CodeError> {
     encode_with(code.kernel(), code, data, parity)
 }
 
-/// [`encode()`] on a kernel of the caller's choice, for tests and measurements.
+/// Runs [`encode()`] on the given kernel, for tests and measurements.
 ///
 /// # Errors
 /// As [`encode()`].
@@ -35,11 +35,11 @@ pub fn encode_with(
     Ok(())
 }
 
-/// Bytes of data that are copied before their parity is computed: few enough to be still in a level 1 cache.
+/// Bytes of data that are copied before their parity is computed. They still fit a level 1 cache.
 const COPY_STEP: usize = 16 << 10;
 
-/// [`encode()`] while the data is moved, for copies that cannot be avoided: every data strip is also written to
-/// its copy. The strips are taken a slice at a time, so that memory is read once.
+/// Runs [`encode()`] and also writes every data strip to its copy, for copies that are necessary anyway. The function
+/// processes slices of the strips, so that memory is read once.
 ///
 /// # Errors
 /// As [`encode()`], and [`CodeError::CountMismatch`] unless there is one copy per data strip.
@@ -54,9 +54,9 @@ pub fn encode_copying(
     for copy in &*copies {
         check_length(len, copy.len())?;
     }
-    // Checks everything else before the first byte is written.
+    // This call checks all other conditions before the first byte is written.
     Dot::new(code.matrix(), data, parity, code.residency())?;
-    // Whole columns of any kernel.
+    // The step is a multiple of the column size of every kernel.
     let step = (COPY_STEP / code.data()).next_multiple_of(512);
     for start in (0..len).step_by(step) {
         let slice = start..len.min(start + step);
@@ -78,13 +78,12 @@ pub fn encode_copying(
 
 /// Adds one data strip to parities: parity_j ^= g\[j\]\[strip\] * data.
 ///
-/// Parity that starts as zeros and accumulates every data strip once, in any order, ends as what
-/// [`encode()`] writes.
+/// If parity starts as zeros and accumulates every data strip once, in any order, the result is that of [`encode()`].
 ///
 /// # Errors
-/// [`CodeError::BadStripIndex`] for a data or parity index the code does not have,
-/// [`CodeError::DuplicateStrip`] for a parity named twice (by its stripe-wide index),
-/// [`CodeError::LengthMismatch`] unless all buffers are equally long. Nothing is written then.
+/// [`CodeError::BadStripIndex`] for a data or parity index that the code does not have, [`CodeError::DuplicateStrip`]
+/// for a parity that occurs twice (with its stripe-wide index), [`CodeError::LengthMismatch`] unless all buffers have
+/// the same length. On an error, nothing is written.
 pub fn accumulate(
     code: &Code,
     strip: usize,
@@ -94,8 +93,8 @@ pub fn accumulate(
     spread(code, strip, Source::Plain(data), parity)
 }
 
-/// Carries a change of one data strip into parities, in one pass over all buffers:
-/// parity_j ^= g\[j\]\[strip\] * (old ^ new). This is the computation of a read-modify-write.
+/// Applies a change of one data strip to parities, in one pass over all buffers: parity_j ^= g\[j\]\[strip\] * (old ^
+/// new). This is the computation of a read-modify-write.
 ///
 /// # Errors
 /// As [`accumulate`].
@@ -120,7 +119,7 @@ fn spread(
     }
     let mut seen = 0_u32;
     let mut coefficients = [0; PARITY_MAX];
-    // A list longer than the code has parities must repeat one, so `position` stays below PARITY_MAX.
+    // A list that is longer than the number of parities must repeat one, so that `position` is always below PARITY_MAX.
     for (position, output) in parity.iter().enumerate() {
         let index = usize::from(output.index);
         if index >= code.parity() {

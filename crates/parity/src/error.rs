@@ -1,34 +1,34 @@
-//! What can be wrong with a request, as values.
+//! The errors of requests, as values.
 
 use core::fmt;
 
 use crate::{DATA_MAX, PARITY_MAX, STRIPS_MAX};
 
-/// Why a code could not be built or a kernel did not run.
+/// The error of a code that cannot be built, or of a kernel that did not run.
 ///
-/// Every error is found before the first byte is written: on `Err` no output buffer has changed.
-/// The enum is the kind and carries its context, so it is `Copy` and needs no heap.
+/// Every error is found before the first byte is written. On `Err`, no output buffer has changed. The enum is the kind
+/// and contains its context, so that it is `Copy` and needs no heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CodeError {
-    /// A code was asked for with no data strips.
+    /// The requested code has no data strips.
     NoData,
-    /// A code was asked for with no parity strips.
+    /// The requested code has no parity strips.
     NoParity,
-    /// A code was asked for with more strips than the limits allow.
+    /// The requested code has more strips than the limits allow.
     TooManyStrips {
-        /// Data strips asked for.
+        /// The requested number of data strips.
         data: usize,
-        /// Parity strips asked for.
+        /// The requested number of parity strips.
         parity: usize,
     },
     /// A list of buffers has the wrong number of entries.
     CountMismatch {
-        /// Entries the code needs.
+        /// The number of entries that the code needs.
         expected: usize,
-        /// Entries given.
+        /// The number of given entries.
         found: usize,
     },
-    /// One buffer of a call is not as long as the others.
+    /// One buffer of a call has a different length.
     LengthMismatch {
         /// Length of the first buffer of the call, in bytes.
         expected: usize,
@@ -37,25 +37,25 @@ pub enum CodeError {
     },
     /// A strip index (data, parity or stripe-wide, as the call defines it) is out of range.
     BadStripIndex {
-        /// The index given.
+        /// The given index.
         index: usize,
         /// The first index that does not exist.
         limit: usize,
     },
     /// Fewer strips are known than the code has data strips, so nothing can be computed.
     NotEnoughKnown {
-        /// Strips needed: the number of data strips.
+        /// The number of needed strips, which is the number of data strips.
         needed: usize,
-        /// Strips given.
+        /// The number of given strips.
         known: usize,
     },
-    /// One strip is named twice: within a list, or both as known and as wanted.
+    /// One strip occurs twice: within a list, or both as known and as wanted.
     DuplicateStrip {
-        /// The strip named twice.
+        /// The strip that occurs twice.
         index: usize,
     },
-    /// The matrix of the known strips has no inverse. No code this crate builds can give this; it is
-    /// an error and not a panic so that a damaged coefficient never takes the process down.
+    /// The matrix of the known strips has no inverse. No code of this crate can cause this. It is an error and not a
+    /// panic, so that a damaged coefficient never terminates the process.
     Singular,
 }
 

@@ -1,15 +1,15 @@
 //! The field GF(2^8) modulo x^8 + x^4 + x^3 + x^2 + 1 (0x11d), and its tables.
 //!
-//! Addition is XOR. The polynomial is the one of Linux md and ISA-L (H. P. Anvin, "The mathematics of
-//! RAID-6", section 1), so {02} generates every nonzero element. All tables are computed at compile
-//! time from [`mul`], the only definition of multiplication.
+//! Addition is XOR. Linux md and ISA-L use the same polynomial (H. P. Anvin, "The mathematics of RAID-6", section 1),
+//! for which {02} generates every nonzero element. All tables are computed at compile time from [`mul`], the only
+//! definition of multiplication.
 
 /// The reduction polynomial without its x^8 term.
 const POLYNOMIAL_LOW: u8 = 0x1d;
-/// The reduction polynomial x^8 + x^4 + x^3 + x^2 + 1, a bit for each term. Parity on drives depends on it.
+/// The reduction polynomial x^8 + x^4 + x^3 + x^2 + 1, with one bit for each term. Parity on drives depends on it.
 pub const FIELD_POLYNOMIAL: u16 = 0x100 | POLYNOMIAL_LOW as u16;
 
-/// Product of two field elements, by shifting and reducing.
+/// Returns the product of two field elements, by shifts and reductions.
 pub(crate) const fn mul(a: u8, b: u8) -> u8 {
     let mut product = 0;
     let mut power = a;
@@ -25,7 +25,7 @@ pub(crate) const fn mul(a: u8, b: u8) -> u8 {
     product
 }
 
-/// `base` to the power `exponent`.
+/// Returns `base` to the power `exponent`.
 pub(crate) const fn pow(base: u8, exponent: usize) -> u8 {
     let mut left = exponent;
     let mut square = base;
@@ -40,7 +40,7 @@ pub(crate) const fn pow(base: u8, exponent: usize) -> u8 {
     product
 }
 
-/// The inverse of `a`; zero, which has none, gives zero.
+/// Returns the inverse of `a`. Zero has no inverse; the result is then zero.
 pub(crate) const fn inverse(a: u8) -> u8 {
     // a^255 = 1 for every nonzero a.
     pow(a, 254)
@@ -65,8 +65,8 @@ const fn nibble_tables() -> [[u8; 32]; 256] {
     tables
 }
 
-/// For each constant c: the 8x8 bit matrix of x -> c * x in the order `gf2p8affineqb` wants (Intel SDM
-/// volume 2, GF2P8AFFINEQB): byte 7 - i of the quadword is the row that yields result bit i.
+/// For each constant c: the 8x8 bit matrix of x -> c * x in the order of `gf2p8affineqb` (Intel SDM volume 2,
+/// GF2P8AFFINEQB): byte 7 - i of the quadword is the row of result bit i.
 #[cfg(any(test, target_arch = "x86_64"))]
 pub(crate) static AFFINE: [u64; 256] = affine_tables();
 
@@ -99,13 +99,13 @@ const fn affine_matrix(c: u8) -> u64 {
     matrix
 }
 
-/// Product of two field elements by table: [`mul`] for when it is needed thousands of times.
+/// Returns the product of two field elements by table. It replaces [`mul`] where thousands of products are needed.
 #[inline]
 pub(crate) fn mul_fast(a: u8, b: u8) -> u8 {
     mul_by_table(&NIBBLES[usize::from(a)], b)
 }
 
-/// c * x through the nibble tables of c.
+/// Returns c * x from the nibble tables of c.
 #[inline(always)]
 pub(crate) fn mul_by_table(table: &[u8; 32], x: u8) -> u8 {
     table[usize::from(x & 15)] ^ table[usize::from(x >> 4) + 16]

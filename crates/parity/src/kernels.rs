@@ -1,12 +1,12 @@
-//! The registry of kernels and the two inner loops each one provides.
+//! The registry of kernels and the two inner loops of each kernel.
 //!
 //! - **dot**: outputs = matrix * inputs, all outputs in one pass over the inputs. Encoding and recovery are
 //!   dot products with different matrices.
 //! - **spread**: every output ^= coefficient * input, all outputs in one pass, where the input is one
 //!   slice or the XOR of two. Accumulation and read-modify-write are spreads.
 //!
-//! The portable kernel is the specification; another kernel may differ from it only in speed. The vector
-//! kernels share one body (`body.rs`), written over what an instruction set must offer (`vector.rs`).
+//! The portable kernel is the specification; other kernels may differ from it only in speed. The vector kernels share
+//! one body (`body.rs`), which uses the operations of an instruction set (`vector.rs`).
 
 mod body;
 mod job;
@@ -22,15 +22,15 @@ use std::sync::OnceLock;
 pub use job::Residency;
 pub(crate) use job::{Dot, Source, Spread, check_count, check_length};
 
-/// Outputs computed together from one load of the inputs: their sums, a pair of inputs and a pair of products
-/// fit the registers.
+/// Number of outputs that are computed together from one load of the inputs. Their sums, a pair of inputs and a pair of
+/// products fit the registers.
 pub(crate) const GROUP: usize = 4;
 
-/// One implementation of the inner loops that this machine can run.
+/// One implementation of the inner loops that this host can execute.
 ///
-/// A value exists only for a kernel whose CPU features were found, so holding one is the proof that
-/// it may run. There is no other way to get one than [`Kernel::available`], [`Kernel::best`],
-/// [`Kernel::named`] and [`Kernel::portable`].
+/// A value exists only for a kernel whose CPU features were detected. A value is therefore the proof that the kernel
+/// may be executed. Only [`Kernel::available`], [`Kernel::best`], [`Kernel::named`] and [`Kernel::portable`] return
+/// values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kernel(Kind);
 
@@ -51,12 +51,12 @@ enum Kind {
     Neon,
 }
 
-/// The kernel of this process, once it is chosen.
+/// The kernel of this process, after it was chosen.
 static CHOSEN: OnceLock<Kernel> = OnceLock::new();
 
-/// Every kernel of this build, widest first. Feature detection finds nothing under Miri, which then runs
-/// the portable one, unless the features are compiled in: `RUSTFLAGS=-Ctarget-feature=+avx2` lets Miri
-/// check the address arithmetic of that kernel too.
+/// All kernels of this build, in order of descending width. Feature detection finds nothing under Miri, which then
+/// executes the portable kernel, unless the build enables the features: with `RUSTFLAGS=-Ctarget-feature=+avx2`, Miri
+/// also checks the address arithmetic of that kernel.
 const KINDS: &[Kind] = &[
     #[cfg(target_arch = "x86_64")]
     Kind::Gfni512,
@@ -74,43 +74,44 @@ const KINDS: &[Kind] = &[
 ];
 
 impl Kernel {
-    /// The kernels this machine can run, widest first; the portable one is always last.
+    /// Returns the kernels that this host can execute, in order of descending width. The portable kernel is always the
+    /// last one.
     pub fn available() -> impl Iterator<Item = Kernel> {
         KINDS.iter().copied().filter(|kind| kind.is_supported()).map(Kernel)
     }
 
-    /// The kernel of this process: the one given to [`Kernel::choose`], or [`Kernel::fit`].
+    /// Returns the kernel of this process: that of [`Kernel::choose`], or that of [`Kernel::fit`].
     pub fn best() -> Kernel {
         *CHOSEN.get_or_init(Kernel::fit)
     }
 
-    /// Makes this the kernel of every code that the process makes from now on. False when another one was chosen,
-    /// or a code was made, before: kernels are chosen once, at start, by the program and not by its crates.
+    /// Makes this the kernel of every code that the process creates later. Returns false if another kernel was chosen,
+    /// or another kernel was already used for a code. The program, not its crates, chooses the kernel once at start.
     pub fn choose(self) -> bool {
         *CHOSEN.get_or_init(|| self) == self
     }
 
-    /// The kernel this machine should run: the widest one that does not slow down the rest of the program.
+    /// Returns the best kernel for this host: the widest kernel that does not slow down the rest of the program.
     ///
-    /// Skylake, Cascade Lake and Ice Lake servers lower a core's frequency while it uses 512-bit vectors, which
-    /// every other code on that core pays for, so there the 256-bit kernels are taken. What tells the later CPUs
-    /// is AVX512-BF16, which Zen 4 and Sapphire Rapids were the first servers to have (apart from Cooper Lake,
-    /// which has no GFNI and so is not meant).
+    /// Skylake, Cascade Lake and Ice Lake servers reduce the frequency of a core while it uses 512-bit vectors, which
+    /// slows down all other code on that core. On these servers, the function therefore chooses the 256-bit kernels.
+    /// AVX512-BF16 identifies later CPUs: Zen 4 and Sapphire Rapids were the first servers with it (except Cooper Lake,
+    /// which has no GFNI and is therefore excluded).
     pub fn fit() -> Kernel {
         Kernel::available().find(|kernel| kernel.0.is_welcome()).unwrap_or(Kernel::portable())
     }
 
-    /// The kernel of that name, if this machine can run it.
+    /// Returns the kernel with the given name, or `None` if this host cannot execute it.
     pub fn named(name: &str) -> Option<Kernel> {
         Kernel::available().find(|kernel| kernel.name() == name)
     }
 
-    /// The portable kernel, which every machine has.
+    /// Returns the portable kernel, which every host can execute.
     pub const fn portable() -> Kernel {
         Kernel(Kind::Portable)
     }
 
-    /// A short name for logs and reports: the instruction set it uses.
+    /// Returns a short name for logs and reports, which is the instruction set.
     pub const fn name(self) -> &'static str {
         match self.0 {
             Kind::Portable => "portable",
@@ -177,7 +178,7 @@ impl Kernel {
 }
 
 impl Kind {
-    /// Asks the CPU (and the operating system, for the register state) for the features of a kernel.
+    /// Returns true if the CPU (and the operating system, for the register state) supports the features of a kernel.
     fn is_supported(self) -> bool {
         match self {
             Kind::Portable => true,
@@ -198,13 +199,13 @@ impl Kind {
         }
     }
 
-    /// Whether the kernel may be chosen without being asked for, where it is supported.
+    /// Returns true if a supported kernel may be chosen without an explicit request.
     fn is_welcome(self) -> bool {
         match self {
             Kind::Portable => true,
             #[cfg(target_arch = "x86_64")]
             Kind::Gfni512 => is_x86_feature_detected!("avx512bf16"),
-            // Every CPU with AVX-512 and without GFNI is one of those that slow down.
+            // Every CPU with AVX-512 and without GFNI reduces its frequency.
             #[cfg(target_arch = "x86_64")]
             Kind::Avx512 => false,
             #[cfg(target_arch = "x86_64")]

@@ -1,17 +1,17 @@
-//! Erasure-code kernels: from data strips to parity strips and back.
+//! Erasure-code kernels: computation of parity strips and reconstruction of strips.
 //!
-//! **What it is.** The arithmetic of the parity scheme on plain byte slices: [`encode()`] for full-stripe
-//! writes, [`update`] for read-modify-write in one pass, [`accumulate`] for parity built strip by strip,
-//! [`Recovery`] for computing missing strips, [`check`] for scrubs, [`first_difference`] for mirrors.
-//! Every operation runs on one of several [`Kernel`]s; the portable one is the specification, and the
-//! tests run every kernel the machine has against it.
+//! **What it is.** The arithmetic of the parity scheme on plain byte slices: [`encode()`] for full-stripe writes,
+//! [`update`] for read-modify-write in one pass, [`accumulate`] for parity built strip by strip, [`Recovery`] for
+//! computing missing strips, [`check`] for scrubs, [`first_difference`] for mirrors. Every operation uses one of
+//! several [`Kernel`]s. The portable kernel is the specification, and the tests compare every kernel of the host with
+//! it.
 //!
-//! **What it must never do.** Allocate, lock, log, do I/O, or know what an array, a member or an address
-//! is. It never writes an output before it has accepted the whole request, and bad input is a
-//! [`CodeError`], never a panic. `unsafe` is only in `kernels/`, for vector instructions.
+//! **What it must never do.** It must not allocate, lock, log, do I/O, or depend on arrays, members or addresses. It
+//! writes no output before it has accepted the whole request, and invalid input is a [`CodeError`], never a panic.
+//! `unsafe` is only in `kernels/`, for vector instructions.
 //!
 //! **Where to start.** [`Code`] defines the bytes of parity, and explains why as many strips can be reconstructed as
-//! there are parity strips. `kernels.rs` lists the two inner loops a kernel must provide.
+//! there are parity strips. `kernels.rs` lists the two inner loops of a kernel.
 //!
 //! ```
 //! # use strake_parity::{Code, CodeError, Recovery, encode};
@@ -33,7 +33,7 @@ mod code;
 mod encode;
 mod error;
 mod gf;
-// The one place for unsafe code: vector instructions and their addresses.
+// This module is the only one with unsafe code: vector instructions and their addresses.
 #[allow(unsafe_code)]
 mod kernels;
 mod matrix;

@@ -1,42 +1,42 @@
-//! Coefficients laid out for the kernels.
+//! Coefficients in the layout of the kernels.
 
 #[cfg(target_arch = "x86_64")]
 use crate::gf;
 use crate::{CodeError, DATA_MAX, PARITY_MAX};
 
-/// Most cells a matrix can have: k inputs and m outputs with k + m <= 64 and m <= 32.
+/// Maximum number of cells of a matrix: k inputs and m outputs with k + m <= 64 and m <= 32.
 const CELLS_MAX: usize = 32 * 32;
 
 const _: () = assert!(crate::STRIPS_MAX == 64 && PARITY_MAX == 32);
 
-/// Outputs as combinations of inputs, prepared once and used for any number of products.
+/// Outputs as combinations of inputs, computed once and used for any number of products.
 ///
-/// **The plain sum.** Multiplying costs more than adding, so where some outputs together are a plain sum of inputs, one
-/// of them is computed as that sum plus the others of them. P of an encoding is such an output by itself. In recovery,
-/// all wanted data strips (and P, if wanted) together are the sum of the known ones and P: one strip of every recovery
-/// costs only a XOR. Inputs and outputs are reordered so that the summed output is the first and its inputs come first;
-/// callers do not see the order.
+/// **The plain sum.** A multiplication costs more than an addition. If the sum of some outputs is a plain sum of
+/// inputs, one of these outputs is therefore computed as this sum plus the other outputs. P of an encoding is such an
+/// output alone. In a recovery, the sum of all wanted data strips (and P, if wanted) is the sum of the known ones and
+/// P: one strip of every recovery costs only a XOR. Inputs and outputs are reordered so that the summed output is the
+/// first and its inputs come first. The order is not visible to callers.
 #[derive(Clone)]
 pub(crate) struct Matrix {
     inputs: u8,
     outputs: u8,
-    /// Leading inputs that the first output is the sum of; zero when no output is a sum.
+    /// The number of leading inputs whose sum is the first output; zero if no output is a sum.
     summed: u8,
-    /// Outputs that must be added to the sum to get the first output.
+    /// The mask of outputs that must be added to the sum to get the first output.
     folded: u32,
-    /// Where the caller has the input or output that is used as this one.
+    /// For each input or output of the matrix, its position in the list of the caller.
     input_order: [u8; DATA_MAX],
     output_order: [u8; PARITY_MAX],
-    /// Coefficient of input i in output o at i * outputs + o.
+    /// The coefficients: that of input i in output o is at i * outputs + o.
     cells: [u8; CELLS_MAX],
-    /// The same as bit matrices, where a kernel of this architecture multiplies with them.
+    /// The coefficients as bit matrices, for kernels of this architecture that multiply with bit matrices.
     #[cfg(target_arch = "x86_64")]
     affine: [u64; CELLS_MAX],
 }
 
 impl Matrix {
-    /// The matrix with `cell(output, input)`, of which the outputs in the mask `sum` together are hoped to be a
-    /// plain sum of inputs. Where they are not, the hint is not used.
+    /// Returns the matrix with `cell(output, input)`. The mask `sum` is a hint: the sum of its outputs may be a plain
+    /// sum of inputs. If it is not, the hint is ignored.
     pub(crate) fn new(
         inputs: usize,
         outputs: usize,
@@ -72,14 +72,14 @@ impl Matrix {
         Ok(matrix)
     }
 
-    /// Reorders inputs and outputs if the outputs in the mask are together a sum.
+    /// Reorders inputs and outputs if the sum of the outputs in the mask is a plain sum of inputs.
     fn find_sum(&mut self, sum: u32, cell: &impl Fn(usize, usize) -> u8) {
         let (inputs, outputs) = (self.inputs(), self.outputs());
         let members = || (0..outputs).filter(|o| sum >> o & 1 != 0);
         let Some(first) = members().next() else {
             return;
         };
-        // What is folded must be in the same group of outputs as the sum itself.
+        // The added outputs must be in the same group of outputs as the sum.
         if outputs > crate::kernels::GROUP && members().count() > 1 {
             return;
         }
@@ -99,54 +99,56 @@ impl Matrix {
         self.folded = folded.fold(0, |mask, o| mask | 1 << o);
     }
 
-    /// Number of inputs.
+    /// Returns the number of inputs.
     pub(crate) fn inputs(&self) -> usize {
         usize::from(self.inputs)
     }
 
-    /// Number of outputs.
+    /// Returns the number of outputs.
     pub(crate) fn outputs(&self) -> usize {
         usize::from(self.outputs)
     }
 
-    /// Leading inputs that the first output is the sum of, with [`Matrix::folded`]; zero when it is not.
+    /// Returns the number of leading inputs whose sum, with [`Matrix::folded`], is the first output; zero if it is not
+    /// a sum.
     pub(crate) fn summed(&self) -> usize {
         usize::from(self.summed)
     }
 
-    /// Outputs, as a mask, that are added to the sum.
+    /// Returns the mask of the outputs that are added to the sum.
     pub(crate) fn folded(&self) -> u32 {
         self.folded
     }
 
-    /// Where the caller has input `i`.
+    /// Returns the position of input `i` in the list of the caller.
     pub(crate) fn input_place(&self, i: usize) -> usize {
         usize::from(self.input_order[i])
     }
 
-    /// Where the caller has output `o`.
+    /// Returns the position of output `o` in the list of the caller.
     pub(crate) fn output_place(&self, o: usize) -> usize {
         usize::from(self.output_order[o])
     }
 
-    /// All coefficients, in the matrix's own order.
+    /// Returns all coefficients, in the order of the matrix.
     pub(crate) fn cells(&self) -> &[u8; CELLS_MAX] {
         &self.cells
     }
 
-    /// All coefficients as bit matrices, in the matrix's own order.
+    /// Returns all coefficients as bit matrices, in the order of the matrix.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn affine(&self) -> &[u64; CELLS_MAX] {
         &self.affine
     }
 
-    /// The coefficient of an input in an output, both as the caller has them; zero past either.
+    /// Returns the coefficient of an input in an output, both in the order of the caller; zero if one of them does not
+    /// exist.
     pub(crate) fn coefficient(&self, output: usize, input: usize) -> u8 {
         let (inputs, outputs) = (self.inputs(), self.outputs());
         if input >= inputs || output >= outputs {
             return 0;
         }
-        // Of a code, and of most of a recovery, everything is where the caller has it.
+        // In a code, and in most of a recovery, the order is that of the caller.
         let i = Some(input).filter(|&i| self.input_place(i) == input);
         let i = i.or_else(|| (0..inputs).find(|&i| self.input_place(i) == input));
         let o = Some(output).filter(|&o| self.output_place(o) == output);

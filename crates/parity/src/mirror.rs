@@ -1,11 +1,11 @@
 //! Comparison of copies.
 
-/// Bytes compared at once; one call of the platform's `memcmp` each.
+/// Bytes of one comparison, which is one call of `memcmp` of the platform.
 const PIECE: usize = 1024;
 
-/// Offset of the first byte at which two copies differ, or `None` if they are equal.
+/// Returns the offset of the first byte at which two copies differ, or `None` if they are equal.
 ///
-/// If one slice is shorter and otherwise equal, they differ at its end.
+/// If one slice is a prefix of the other, they differ at the end of the shorter one.
 pub fn first_difference(a: &[u8], b: &[u8]) -> Option<usize> {
     let common = a.len().min(b.len());
     let (a_common, b_common) = (&a[..common], &b[..common]);

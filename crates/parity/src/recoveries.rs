@@ -1,21 +1,20 @@
-//! Recoveries that were prepared before.
+//! A cache of prepared recoveries.
 
 use crate::{Code, CodeError, PARITY_MAX, Recovery, STRIPS_MAX};
 
-/// The recoveries of one code that were last asked for, so that a degraded array does not solve the same
-/// equations for every stripe.
+/// The last requested recoveries of one code, so that a degraded array does not solve the same equations for every
+/// stripe.
 ///
-/// All memory is taken when the value is made. When it is full, the recovery that was asked for longest ago
-/// gives way.
+/// The constructor allocates all memory. If the cache is full, a new recovery replaces the least recently used one.
 #[derive(Clone, Debug)]
 pub struct Recoveries {
     code: Code,
     entries: Vec<Entry>,
-    /// Of each entry the strips, known and wanted, if both are in ascending order, as they mostly are: that says all of
-    /// them, and lies together.
+    /// For each entry, the masks of the known and the wanted strips, if both lists are in ascending order, as in most
+    /// requests. The masks then determine the lists, and are contiguous in memory.
     masks: Vec<Option<(u64, u64)>>,
     capacity: usize,
-    /// Counts requests, so that entries have an age.
+    /// The number of requests, which determines the age of entries.
     now: u64,
 }
 
@@ -27,7 +26,7 @@ struct Entry {
     recovery: Recovery,
 }
 
-/// A short list of strips, for comparing.
+/// A short list of strips, for comparisons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Strips<const N: usize> {
     strips: [u8; N],
@@ -35,7 +34,7 @@ struct Strips<const N: usize> {
 }
 
 impl<const N: usize> Strips<N> {
-    /// The list, or `None` when it is longer than any that could be meant.
+    /// Returns the list, or `None` if it is longer than any valid list.
     fn new(list: &[u8]) -> Option<Strips<N>> {
         let mut strips = [0; N];
         strips.get_mut(..list.len())?.copy_from_slice(list);
@@ -43,12 +42,12 @@ impl<const N: usize> Strips<N> {
     }
 }
 
-/// The strips as a mask, if they are in ascending order, each below [`STRIPS_MAX`].
+/// Returns the strips as a mask if they are in ascending order, each below [`STRIPS_MAX`].
 fn ascending(strips: &[u8]) -> Option<u64> {
     let mut mask = 0_u64;
     for strip in strips {
         let bit = 1_u64.checked_shl(u32::from(*strip))?;
-        // Nothing in the mask may lie at it or above it.
+        // The mask may have no bit at or above this one.
         if mask >= bit {
             return None;
         }
@@ -58,7 +57,7 @@ fn ascending(strips: &[u8]) -> Option<u64> {
 }
 
 impl Recoveries {
-    /// Room for `capacity` recoveries of `code`, at least one: about 9 KiB each.
+    /// Returns a cache with space for `capacity` recoveries of `code`, at least one. Each needs about 9 KiB.
     #[must_use]
     pub fn new(code: &Code, capacity: usize) -> Recoveries {
         let capacity = capacity.max(1);
@@ -71,13 +70,13 @@ impl Recoveries {
         }
     }
 
-    /// The recovery that computes `want` from `known`, as [`Recovery::new`] makes it, from before if it was
-    /// asked for before.
+    /// Returns the recovery that computes `want` from `known`, as [`Recovery::new`] does. A repeated request returns
+    /// the cached recovery.
     ///
     /// # Errors
     /// As [`Recovery::new`].
     pub fn get(&mut self, known: &[u8], want: &[u8]) -> Result<&Recovery, CodeError> {
-        // Only the first k known strips matter, so lists that agree in them share a recovery.
+        // Only the first k known strips are used, so that lists with the same first k strips share a recovery.
         let needed = known.get(..self.code.data()).unwrap_or(known);
         let masks = ascending(needed).zip(ascending(want));
         let found = match masks {
@@ -94,13 +93,13 @@ impl Recoveries {
         Ok(&entry.recovery)
     }
 
-    /// The entry of these lists.
+    /// Returns the entry of these lists.
     fn find(&self, needed: &[u8], want: &[u8]) -> Option<usize> {
         let (known, want) = (Strips::new(needed)?, Strips::new(want)?);
         self.entries.iter().position(|entry| entry.known == known && entry.want == want)
     }
 
-    /// Makes an entry of these lists, of which only `needed` matters of the known.
+    /// Makes an entry of these lists. Of the known strips, only `needed` is used.
     #[cold]
     fn add(
         &mut self,
@@ -115,7 +114,7 @@ impl Recoveries {
         Ok(self.place(masks, Entry { known: key_known, want: key_want, used: 0, recovery }))
     }
 
-    /// Adds a new entry, over the oldest one when all are in use.
+    /// Adds a new entry. It replaces the oldest one if all are in use.
     fn place(&mut self, masks: Option<(u64, u64)>, entry: Entry) -> usize {
         if self.entries.len() < self.capacity {
             self.entries.push(entry);

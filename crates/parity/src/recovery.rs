@@ -1,4 +1,4 @@
-//! Computing strips from any sufficient set of others.
+//! Computation of strips from any sufficient set of other strips.
 
 use core::fmt;
 
@@ -6,10 +6,10 @@ use crate::kernels::Dot;
 use crate::matrix::Matrix;
 use crate::{Code, CodeError, DATA_MAX, Kernel, PARITY_MAX, Residency, STRIPS_MAX, gf};
 
-/// The coefficients that compute wanted strips from known ones, worked out once for a set of strips.
+/// The coefficients for wanted strips in terms of known strips, computed once for a set of strips.
 ///
-/// Strip indices are stripe-wide: 0..k are the data strips, k..k+m the parity strips of a k+m code.
-/// The value is about 9 KiB, holds no heap memory, and serves any number of [`Recovery::apply`] calls.
+/// Strip indices are stripe-wide: 0..k are the data strips, k..k+m the parity strips of a k+m code. The value has about
+/// 9 KiB without heap memory, and is valid for any number of [`Recovery::apply`] calls.
 #[derive(Clone)]
 pub struct Recovery {
     kernel: Kernel,
@@ -18,14 +18,14 @@ pub struct Recovery {
 }
 
 impl Recovery {
-    /// Prepares to compute the strips `want` (data and parity mixed) from the strips `known`.
+    /// Prepares the computation of the strips `want` (data and parity mixed) from the strips `known`.
     ///
-    /// Only the first k of `known` are used, in that order, k being the number of data strips. Put data
-    /// strips and P first where there is a choice: their coefficients are the cheapest.
+    /// Only the first k of `known` are used, in that order, where k is the number of data strips. If the caller has a
+    /// choice, data strips and P should come first, because their coefficients are the cheapest.
     ///
     /// # Errors
-    /// [`CodeError::BadStripIndex`] for an index not below k + m, [`CodeError::DuplicateStrip`] for a
-    /// strip named twice within or across the lists, [`CodeError::NotEnoughKnown`] for fewer than k.
+    /// [`CodeError::BadStripIndex`] for an index not below k + m, [`CodeError::DuplicateStrip`] for a strip that occurs
+    /// twice in the lists, [`CodeError::NotEnoughKnown`] for fewer than k.
     pub fn new(code: &Code, known: &[u8], want: &[u8]) -> Result<Recovery, CodeError> {
         check_strips(code, known, want)?;
         let k = code.data();
@@ -39,48 +39,48 @@ impl Recovery {
             if strip < k {
                 system.add_data_row(row, strip, 1);
             } else {
-                // A wanted parity is its row over the data, each data strip known or recovered.
+                // A wanted parity is its row over the data, with known or recovered data strips.
                 for d in 0..k {
                     system.add_data_row(row, d, code.coefficient(strip - k, d));
                 }
             }
         }
-        // All data and P sum to zero, so what is wanted of them sums to what is known of them.
+        // The sum of all data and P is zero, so that the sum of the wanted ones is the sum of the known ones.
         let summed = want.iter().enumerate().filter(|&(_, &strip)| usize::from(strip) <= k);
         let sum = summed.fold(0, |mask, (w, _)| mask | 1 << w);
-        // k known and all wanted strips are distinct, so there are at most m wanted ones.
+        // The k known and all wanted strips are distinct, so that at most m strips are wanted.
         let matrix = Matrix::new(k, want.len(), sum, |w, i| rows[w][i])?;
         Ok(Recovery { kernel: code.kernel(), residency: code.residency(), matrix })
     }
 
-    /// How many known strips are used.
+    /// Returns the number of used known strips.
     #[must_use]
     pub fn known(&self) -> usize {
         self.matrix.inputs()
     }
 
-    /// How many strips are computed.
+    /// Returns the number of computed strips.
     #[must_use]
     pub fn wanted(&self) -> usize {
         self.matrix.outputs()
     }
 
-    /// The factor of the known strip at position `known` in the wanted strip at position `want`; zero, meaning
-    /// no influence, past either list.
+    /// Returns the factor of the known strip at position `known` in the wanted strip at position `want`. It is zero,
+    /// which means no influence, beyond the end of either list.
     #[must_use]
     pub fn coefficient(&self, want: usize, known: usize) -> u8 {
         self.matrix.coefficient(want, known)
     }
 
-    /// Computes the wanted strips, in the order `want` was given to [`Recovery::new`].
+    /// Computes the wanted strips, in the order of `want` in [`Recovery::new`].
     ///
-    /// `known` holds the buffers of the strips given as known, in that order; only the first k are read,
-    /// and the rest may be left out.
+    /// `known` contains the buffers of the known strips, in the same order. Only the first k are read, and the rest may
+    /// be omitted.
     ///
     /// # Errors
-    /// [`CodeError::NotEnoughKnown`] for fewer than k known buffers, [`CodeError::CountMismatch`]
-    /// unless there is one buffer per wanted strip, [`CodeError::LengthMismatch`] unless all used
-    /// buffers are equally long. Nothing is written then.
+    /// [`CodeError::NotEnoughKnown`] for fewer than k known buffers, [`CodeError::CountMismatch`] unless there is one
+    /// buffer per wanted strip, [`CodeError::LengthMismatch`] unless all used buffers have the same length. On an
+    /// error, nothing is written.
     pub fn apply(&self, known: &[&[u8]], want: &mut [&mut [u8]]) -> Result<(), CodeError> {
         let needed = self.matrix.inputs();
         let Some(known) = known.get(..needed) else {
@@ -120,13 +120,13 @@ const _: () = assert!(STRIPS_MAX <= u64::BITS as usize);
 
 /// Every data strip of the stripe as a combination of the k known strips.
 ///
-/// With e data strips unknown, exactly e of the k known strips are parities. Each gives one equation
-/// in the unknowns x: XOR over unknown u of g\[p\]\[u\] x_u = parity_p ^ XOR over known d of
-/// g\[p\]\[d\] data_d. Inverting that e x e matrix costs less than inverting a k x k one.
+/// With e data strips unknown, exactly e of the k known strips are parities. Each parity gives one equation in the
+/// unknowns x: XOR over unknown u of g\[p\]\[u\] x_u = parity_p ^ XOR over known d of g\[p\]\[d\] data_d. The inversion
+/// of this e x e matrix costs less than that of a k x k matrix.
 struct System<'a> {
     code: &'a Code,
     known: &'a [u8],
-    /// Where each data strip is: its position in `known`, or its number among the unknowns.
+    /// For each data strip, its position in `known` or its number among the unknowns.
     places: [Place; DATA_MAX],
     inverse: Square,
 }
@@ -189,8 +189,8 @@ impl<'a> System<'a> {
     }
 }
 
-/// The inverse of the leading `size` x `size` part of `matrix`, by Gauss-Jordan elimination, which turns
-/// that part into the identity.
+/// Returns the inverse of the leading `size` x `size` part of `matrix` by Gauss-Jordan elimination, which converts that
+/// part into the identity.
 fn invert(matrix: &mut Square, size: usize) -> Result<Square, CodeError> {
     let mut inverse = [[0; PARITY_MAX]; PARITY_MAX];
     for (i, row) in inverse.iter_mut().enumerate().take(size) {

@@ -1,7 +1,7 @@
-//! The same operations on strips that are in several parts.
+//! The operations of this crate on strips in several parts.
 //!
-//! Buffers of clients come as scatter lists. The strips of one request may be cut at different places: the
-//! operations run over every stretch in which no strip is cut.
+//! Buffers of hosts are scatter lists. The strips of one request may be divided at different offsets. The operations
+//! therefore process every stretch in which no strip is divided.
 
 use crate::kernels::{check_count, check_length};
 use crate::{Code, CodeError, DATA_MAX, PARITY_MAX, ParityMut, Recovery, encode, update};
@@ -12,10 +12,10 @@ pub type Parts<'a> = &'a [&'a [u8]];
 /// A strip that is written, as a list of parts, in order.
 pub type PartsMut<'a, 'b> = &'a mut [&'b mut [u8]];
 
-/// [`encode()`] over strips in parts.
+/// Runs [`encode()`] over strips in parts.
 ///
 /// # Errors
-/// As [`encode()`], the length of a strip being the sum of its parts'. Nothing is written then.
+/// As [`encode()`], where the length of a strip is the sum of its parts. On an error, nothing is written.
 pub fn encode_parts(
     code: &Code,
     data: &[Parts<'_>],
@@ -26,10 +26,11 @@ pub fn encode_parts(
     each_stretch(data, parity, |data, parity| encode(code, data, parity))
 }
 
-/// [`update`] over strips in parts; `parity` holds every parity of the code, in order.
+/// Runs [`update`] over strips in parts; `parity` contains every parity of the code, in order.
 ///
 /// # Errors
-/// As [`update`], and [`CodeError::CountMismatch`] unless there is one list per parity. Nothing is written then.
+/// As [`update`], and [`CodeError::CountMismatch`] unless there is one list per parity. On an error, nothing is
+/// written.
 pub fn update_parts(
     code: &Code,
     strip: usize,
@@ -51,10 +52,10 @@ pub fn update_parts(
     })
 }
 
-/// [`Recovery::apply`] over strips in parts.
+/// Runs [`Recovery::apply`] over strips in parts.
 ///
 /// # Errors
-/// As [`Recovery::apply`]. Nothing is written then.
+/// As [`Recovery::apply`]. On an error, nothing is written.
 pub fn recover_parts(
     recovery: &Recovery,
     known: &[Parts<'_>],
@@ -68,7 +69,7 @@ pub fn recover_parts(
     each_stretch(known, want, |known, want| recovery.apply(known, want))
 }
 
-/// Where a strip has got to.
+/// The current position in a strip.
 #[derive(Clone, Copy, Default)]
 struct Cursor {
     part: usize,
@@ -76,7 +77,7 @@ struct Cursor {
 }
 
 impl Cursor {
-    /// Skips parts that are used up; returns what is left of the one it then stands in.
+    /// Skips completed parts and returns the rest of the current part.
     fn settle(&mut self, lengths: impl Fn(usize) -> Option<usize>) -> usize {
         while let Some(len) = lengths(self.part) {
             if self.offset < len {
@@ -88,7 +89,7 @@ impl Cursor {
     }
 }
 
-/// Calls `run` with every longest stretch that lies in one part of each strip. All lengths are checked first.
+/// Calls `run` with every maximal stretch that is in one part of each strip. All lengths are checked before.
 fn each_stretch(
     inputs: &[Parts<'_>],
     outputs: &mut [PartsMut<'_, '_>],

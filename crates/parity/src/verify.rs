@@ -1,48 +1,48 @@
-//! Whether a stripe is consistent, and if not, which strip is wrong.
+//! The check of a stripe for consistency, and the identification of wrong strips.
 
 use crate::kernels::{Dot, check_count, check_length};
 use crate::{Code, CodeError, DATA_MAX, PARITY_MAX, STRIPS_MAX, gf};
 
-/// What [`check`] found.
+/// The result of [`check`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Every parity byte is what the data says.
+    /// Every parity byte is consistent with the data.
     Clean,
-    /// Changing this one strip (stripe-wide index: data first, then parity), and no other single
-    /// strip, makes the stripe consistent.
+    /// A change of this one strip (stripe-wide index: data first, then parity), and of no other single strip, makes the
+    /// stripe consistent.
     OneWrong(usize),
-    /// No single strip explains the stripe, and changing these two (the lower first), and no other pair, makes
-    /// it consistent. Needs three parities or more.
+    /// No single strip explains the stripe. A change of these two strips (the lower first), and of no other pair, makes
+    /// it consistent. This result needs at least three parities.
     TwoWrong(usize, usize),
-    /// The stripe is wrong and nothing above explains it, or there is only one parity, which can tell that
-    /// something is wrong but not what.
+    /// The stripe is wrong and none of the other results explains it, or the code has only one parity, which cannot
+    /// identify the wrong strip.
     Inconsistent,
 }
 
-/// Bytes of computed parity held on the stack at once, over all parities.
+/// Bytes of computed parity on the stack at one time, for all parities together.
 const SCRATCH: usize = 8192;
-/// Columns are multiples of this, so that kernels run at full width.
+/// The unit of columns, so that kernels use their full width.
 const COLUMN_UNIT: usize = 256;
 
-// Even with the most parities a column has one unit.
+// A column has at least one unit even with the maximum number of parities.
 const _: () = assert!(SCRATCH / PARITY_MAX >= COLUMN_UNIT);
 
-/// Compares the parity strips of a stripe with what its data strips say.
+/// Compares the parity strips of a stripe with its data strips.
 ///
-/// [`Verdict::OneWrong`] is the least change that explains the bytes, not a proof: with m parities a
-/// strip is named wrongly only if at least m strips are wrong at one and the same offset. Strips that
-/// are wrong at different offsets give [`Verdict::TwoWrong`] or [`Verdict::Inconsistent`]; checking block by
-/// block can still place each of them.
+/// [`Verdict::OneWrong`] is the smallest change that explains the bytes, not a proof. With m parities, the reported
+/// strip is incorrect only if at least m strips are wrong at the same offset. If strips are wrong at different offsets,
+/// the result is [`Verdict::TwoWrong`] or [`Verdict::Inconsistent`]; a check block by block can then still identify
+/// each of them.
 ///
-/// [`Verdict::TwoWrong`] is the same for pairs. With four parities or more, one offset at which both strips are
-/// wrong determines the pair. With three, such an offset leaves one pair in 256 besides the true one, and further
-/// offsets leave ever fewer: two strips that are wrong over many bytes are found, two single bytes at one offset
-/// may give [`Verdict::Inconsistent`], when more than one pair explains them. Uses about 10 KiB of stack and no
-/// heap.
+/// [`Verdict::TwoWrong`] is the smallest change of a pair. With four parities or more, one offset at which both strips
+/// are wrong determines the pair. With three, such an offset also allows one in 256 other pairs, and further offsets
+/// allow ever fewer. Two strips that are wrong in many bytes are therefore found. Two wrong bytes at one offset may
+/// result in [`Verdict::Inconsistent`] if more than one pair explains them. The function uses about 10 KiB of stack and
+/// no heap.
 ///
 /// # Errors
 /// [`CodeError::CountMismatch`] unless there is one buffer per data strip and one per parity strip;
-/// [`CodeError::LengthMismatch`] unless all are equally long.
+/// [`CodeError::LengthMismatch`] unless all buffers have the same length.
 pub fn check(code: &Code, data: &[&[u8]], parity: &[&[u8]]) -> Result<Verdict, CodeError> {
     check_count(code.data(), data.len())?;
     check_count(code.parity(), parity.len())?;
@@ -80,22 +80,22 @@ struct Column {
     end: usize,
 }
 
-/// What explains everything seen so far.
+/// The explanation of all checked bytes.
 #[derive(Clone, Copy)]
-// The set of pairs is large and the heap is out of bounds here; there is one value per check.
+// The set of pairs is large, and this crate does not use the heap. Each check has only one value.
 #[allow(clippy::large_enum_variant)]
 enum Suspect {
     /// Nothing is wrong.
     None,
-    /// This strip alone.
+    /// Only this strip is wrong.
     One(usize),
-    /// No single strip, but each of these pairs.
+    /// No single strip explains the bytes, but each of these pairs does.
     Two(Pairs),
     /// More wrong strips than can be located.
     Many,
 }
 
-/// Computes the parity of one column and looks at every byte that is not as stored.
+/// Computes the parity of one column and explains every byte that differs from the stored byte.
 fn check_column(
     code: &Code,
     data: &[&[u8]],
@@ -132,7 +132,7 @@ fn check_column(
     Ok(suspect)
 }
 
-/// What explains one more byte position, given what explained the others.
+/// Returns the explanation of one more byte position together with the previous ones.
 ///
 /// A wrong parity strip j makes only syndrome j nonzero. A wrong data strip d with error e makes every
 /// syndrome j equal to g\[j\]\[d\] * e, and e is syndrome 0 because row 0 is all ones.
@@ -151,8 +151,8 @@ fn explain(code: &Code, syndrome: &[u8], suspect: Suspect) -> Suspect {
             }
         }
         Suspect::One(strip) if explains(code, syndrome, strip) => suspect,
-        // With three parities or more, what one strip explains is explained by no pair without it: any three
-        // columns of the code are independent.
+        // With three parities or more, no pair without a strip explains what that strip alone explains, because any
+        // three columns of the code are independent.
         Suspect::One(strip) => Pairs::with(code, strip).explaining(code, syndrome),
         Suspect::Two(pairs) => pairs.explaining(code, syndrome),
         Suspect::Many => Suspect::Many,
@@ -164,15 +164,15 @@ fn explain(code: &Code, syndrome: &[u8], suspect: Suspect) -> Suspect {
 struct Pairs([u64; STRIPS_MAX]);
 
 impl Pairs {
-    /// Every pair.
+    /// Returns every pair.
     fn all(code: &Code) -> Pairs {
         let strips = code.data() + code.parity();
         let below = u64::MAX >> (STRIPS_MAX - strips);
-        // Shifted twice, because a shift by 64 is not a number.
+        // Two shifts are needed, because a shift by 64 is not defined.
         Pairs(core::array::from_fn(|a| if a < strips { below & (u64::MAX << a << 1) } else { 0 }))
     }
 
-    /// Every pair with `strip` in it.
+    /// Returns every pair that contains `strip`.
     fn with(code: &Code, strip: usize) -> Pairs {
         let mut pairs = Pairs::all(code);
         for (a, others) in pairs.0.iter_mut().enumerate() {
@@ -183,9 +183,9 @@ impl Pairs {
         pairs
     }
 
-    /// Those that explain a syndrome too.
+    /// Keeps the pairs that also explain `syndrome`.
     fn explaining(mut self, code: &Code, syndrome: &[u8]) -> Suspect {
-        // Any two parities can be explained by any pair.
+        // Any pair explains any syndrome of two parities.
         if code.parity() < 3 {
             return Suspect::Many;
         }
@@ -204,7 +204,7 @@ impl Pairs {
         if left == 0 { Suspect::Many } else { Suspect::Two(self) }
     }
 
-    /// The pair, if there is only one.
+    /// Returns the pair if there is only one.
     fn only(&self) -> Option<(usize, usize)> {
         let mut pairs = self.0.iter().enumerate().filter(|(_, others)| **others != 0);
         let (a, others) = pairs.next()?;
@@ -213,7 +213,7 @@ impl Pairs {
     }
 }
 
-/// Whether errors in `a` and `b` alone can give this syndrome: whether it is a combination of their columns.
+/// Returns true if errors in only `a` and `b` can cause this syndrome, which is then a combination of their columns.
 ///
 /// Cramer's rule: x * a + y * b = s in two rows with an invertible 2x2 matrix gives x and y times its
 /// determinant, and every other row must agree. Two columns of an MDS code have such rows.
@@ -237,7 +237,7 @@ fn pair_explains(code: &Code, syndrome: &[u8], a: usize, b: usize) -> bool {
     rows().all(|(p, q, s)| gf::mul_fast(p, x) ^ gf::mul_fast(q, y) == gf::mul_fast(determinant, s))
 }
 
-/// Whether an error in `strip` alone gives this syndrome.
+/// Returns true if an error in only `strip` causes this syndrome.
 fn explains(code: &Code, syndrome: &[u8], strip: usize) -> bool {
     if let Some(wrong) = strip.checked_sub(code.data()) {
         return syndrome.iter().enumerate().all(|(j, &s)| (s != 0) == (j == wrong));

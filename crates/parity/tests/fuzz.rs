@@ -1,8 +1,8 @@
-//! Random programs over random stripes: every byte of an input decides something, and after every step the stripe
-//! must be what plain field arithmetic says.
+//! Random programs with random stripes: every byte of an input determines a decision, and after every step the stripe
+//! must be equal to the result of plain field arithmetic.
 //!
-//! A short run belongs to every change; `cargo xtask nightly` sets STRAKE_FUZZ_RUNS for a long one. A failure
-//! prints its seed, which STRAKE_FUZZ_SEED runs again.
+//! Every change runs a short version; `cargo xtask nightly` sets STRAKE_FUZZ_RUNS for a long one. A failure prints its
+//! seed, and STRAKE_FUZZ_SEED repeats the run.
 
 use strake_fuzz::{Chance, runs};
 use strake_parity::{
@@ -10,7 +10,7 @@ use strake_parity::{
     encode_copying, update,
 };
 
-/// Product in GF(2^8) modulo 0x11d, bit by bit, independent of the crate.
+/// Returns the product in GF(2^8) modulo 0x11d, bit by bit, independent of the crate.
 fn times(a: u8, b: u8) -> u8 {
     let product = (0..8).filter(|bit| b >> bit & 1 != 0);
     let product = product.fold(0_u16, |sum, bit| sum ^ u16::from(a) << bit);
@@ -22,7 +22,7 @@ fn times(a: u8, b: u8) -> u8 {
     ) as u8
 }
 
-/// One stripe, with parity that is true after every step.
+/// One stripe, whose parity is consistent after every step.
 struct Stripe {
     code: Code,
     strips: Vec<Vec<u8>>,
@@ -73,7 +73,7 @@ impl Stripe {
         }
     }
 
-    /// A data strip gets other bytes, by update or by taking the old and adding the new.
+    /// Changes a data strip, by an update, or by two accumulations that remove the old bytes and add the new ones.
     fn change(&mut self, chance: &mut Chance) {
         let strip = chance.below(self.code.data());
         let (data, parity) = self.strips.split_at_mut(self.code.data());
@@ -89,7 +89,7 @@ impl Stripe {
         data[strip] = new;
     }
 
-    /// Some strips are lost and come back.
+    /// Loses some strips and reconstructs them.
     fn lose(&mut self, chance: &mut Chance) {
         let total = self.strips.len();
         let mut order: Vec<u8> = (0..total as u8).collect();
@@ -107,7 +107,7 @@ impl Stripe {
         assert!(found.iter().zip(want).all(|(found, strip)| found == at(strip)), "{want:?}");
     }
 
-    /// One byte is wrong and is placed.
+    /// Corrupts one byte, which the check must identify.
     fn damage(&mut self, chance: &mut Chance) {
         let (len, k) = (self.strips[0].len(), self.code.data());
         let verdict = |strips: &[Vec<u8>]| {
@@ -124,7 +124,7 @@ impl Stripe {
         assert_eq!(verdict(&wrong), Verdict::OneWrong(strip));
     }
 
-    /// Some bytes of parity by plain arithmetic.
+    /// Compares some bytes of parity with plain arithmetic.
     fn verify(&self, chance: &mut Chance) {
         let (k, len) = (self.code.data(), self.strips[0].len());
         for _ in 0..if len == 0 { 0 } else { 8 } {

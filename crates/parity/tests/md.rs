@@ -1,6 +1,6 @@
-//! Linux md makes the same parity. The fixture holds the beginnings of stripes that md wrote in a guest
-//! (`tests/nightly/md-parity.sh`, which compares whole arrays every night): level, layout, number of the stripe, then
-//! its strips in the order data, P, Q.
+//! Tests that Linux md computes the same parity. The fixture contains the first bytes of stripes that md wrote in a
+//! guest (`tests/nightly/md-parity.sh`, which compares whole arrays every night): level, layout, number of the stripe,
+//! then its strips in the order data, P, Q.
 
 use strake_parity::{Code, Kernel, encode_with};
 

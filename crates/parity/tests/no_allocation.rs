@@ -1,4 +1,5 @@
-//! The data path allocates nothing: everything but building a `Code` runs under an allocator that counts.
+//! Tests that the data path does not allocate: all operations except the construction of a `Code` run with a counting
+//! allocator.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -9,7 +10,7 @@ use strake_parity::{
 };
 
 thread_local! {
-    /// Requests of this thread; the test harness allocates on others.
+    /// The allocations of this thread. The test harness allocates on other threads.
     static REQUESTS: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -37,7 +38,7 @@ fn requests() -> usize {
     REQUESTS.with(Cell::get)
 }
 
-/// Every operation of the data path on a 4+2 stripe.
+/// Runs every operation of the data path on a 4+2 stripe.
 fn every_operation(
     code: &Code,
     data: &[&[u8]; 4],

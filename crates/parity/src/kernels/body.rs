@@ -1,11 +1,12 @@
 //! The one body of all vector kernels.
 //!
-//! A **column** is the same few vectors of every strip. Its outputs stay in registers while its inputs stream by,
-//! so every input byte is read once and every output byte written once. Columns go from low to high addresses:
-//! one stream of reads per input is what the prefetchers of CPUs follow best.
+//! A **column** is the same few vectors of every strip. Its outputs stay in registers while the kernel reads its
+//! inputs, so that every input byte is read once and every output byte is written once. Columns are processed from low
+//! to high addresses, because the prefetchers of CPUs best detect one stream of reads per input.
 //!
-//! Everything here is inlined into the entry points of an instruction set, once per combination of const parameters;
-//! each of them multiplies the time to compile. What can be asked once per column is no const.
+//! All functions of this module are inlined into the entry points of an instruction set, once per combination of const
+//! parameters, and each parameter multiplies the time to compile. Conditions that are evaluated once per column are
+//! therefore not const.
 
 use core::mem::MaybeUninit;
 
@@ -14,24 +15,24 @@ use super::{Dot, GROUP, Residency, Source, Spread, portable};
 use crate::matrix::Matrix;
 use crate::{DATA_MAX, PARITY_MAX};
 
-/// With more outputs than a group, the inputs are read once per group; this many bytes of them at a time, so
-/// that they are still in the level 1 cache.
+/// If the outputs need several groups, the inputs are read once per group, in tiles of this many bytes, so that they
+/// are still in the level 1 cache.
 const TILE: usize = 24 << 10;
-/// How far ahead strips in memory are asked for, in bytes: the best of 256, 512, 1024 and 2048 as measured, for
+/// The prefetch distance for strips in memory, in bytes. It is the best of 256, 512, 1024 and 2048 in measurements, for
 /// strips of one or two pages and for longer ones.
 const AHEAD_SHORT: usize = 512;
 const AHEAD_LONG: usize = 1024;
 const SHORT_MAX: usize = 8 << 10;
-/// Bytes of a cache line, as far as asking for one goes.
+/// Bytes of a cache line, for prefetches.
 const LINE: usize = 64;
-/// Lines of outputs are claimed for writing a column ahead of time where outputs are a large part of the strips:
-/// with few inputs, in requests that do not fit a level 1 cache. Measured: a tenth faster with 4 data strips, a
-/// tenth slower with 8.
+/// Lines of outputs are claimed for writes one column in advance if outputs are a large part of the strips: with few
+/// inputs, in requests that do not fit a level 1 cache. In measurements, this was a tenth faster with 4 data strips,
+/// and a tenth slower with 8.
 const CLAIM_MIN: usize = 40 << 10;
 const CLAIM_INPUTS_MAX: usize = 6;
 
-/// What the first output of a group does with an input (a const parameter cannot be an enum): multiplies it as
-/// the others do, adds it as it is, or nothing.
+/// The operation of the first output of a group on an input (a const parameter cannot be an enum): it multiplies the
+/// input as the others do, adds it unchanged, or skips it.
 const SCALED: u8 = 0;
 const PLAIN: u8 = 1;
 const SKIPPED: u8 = 2;
@@ -42,11 +43,11 @@ struct Lanes<'a> {
     inputs: [MaybeUninit<*const u8>; DATA_MAX],
     outputs: [MaybeUninit<*mut u8>; PARITY_MAX],
     len: usize,
-    /// How far ahead of time to ask for inputs; zero is not at all.
+    /// The prefetch distance of inputs; zero disables the prefetch.
     ahead: usize,
-    /// Whether to claim lines of outputs ahead of time.
+    /// True if lines of outputs are claimed in advance.
     claims: bool,
-    /// Whether outputs go past the caches.
+    /// True if writes of outputs bypass the caches.
     streams: bool,
 }
 
@@ -76,7 +77,7 @@ pub(super) unsafe fn dot<V: Vector, const WIDE: usize>(job: &mut Dot<'_, '_>) {
     // whole column or vector is computed with the bytes before it once more, which changes nothing.
     unsafe {
         if len < wide {
-            // The last one is not aligned, and so few bytes gain nothing past the caches.
+            // The last vector is not aligned, and writes of so few bytes gain nothing if they bypass the caches.
             lanes.streams = false;
             for at in (0..=len - V::BYTES).step_by(V::BYTES) {
                 short::<V>(&lanes, at);
@@ -95,7 +96,7 @@ pub(super) unsafe fn dot<V: Vector, const WIDE: usize>(job: &mut Dot<'_, '_>) {
     }
 }
 
-/// Notes the addresses. In place, because a copy of the lists would be read before it is written.
+/// Stores the addresses in place, because a copy of the lists would be read before it is written.
 #[inline(always)]
 fn note_addresses(lanes: &mut Lanes<'_>, job: &mut Dot<'_, '_>) {
     let matrix = lanes.matrix;
@@ -107,7 +108,7 @@ fn note_addresses(lanes: &mut Lanes<'_>, job: &mut Dot<'_, '_>) {
     }
 }
 
-/// How far ahead of time to ask for strips of `len` bytes.
+/// Returns the prefetch distance for strips of `len` bytes.
 fn ahead(residency: Residency, len: usize) -> usize {
     match residency {
         Residency::Cache => 0,
@@ -151,7 +152,7 @@ unsafe fn tiles<V: Vector, const WIDE: usize>(lanes: &Lanes<'_>, from: usize, to
     }
 }
 
-/// Computes the bytes `from..to` of at most a group of outputs, beginning with output `first`.
+/// Computes the bytes `from..to` of at most a group of outputs, from output `first`.
 ///
 /// # Safety
 /// As [`tiles`].
@@ -178,7 +179,7 @@ unsafe fn group<V: Vector, const WIDE: usize>(
     }
 }
 
-/// One column after the other.
+/// Computes one column after the other.
 ///
 /// # Safety
 /// As [`tiles`]; there must be OUT outputs from `first` on, and SUM says that `first` is the matrix's sum.
@@ -228,7 +229,7 @@ unsafe fn column<V: Vector, const U: usize, const OUT: usize, const SUM: bool>(
         if SUM {
             let summed = matrix.summed();
             inputs_of::<V, U, OUT, PLAIN>(lanes, &mut sums, first, 0, summed, at);
-            // An output that is a sum alone has nothing of the other inputs.
+            // An output that is only a sum does not depend on the other inputs.
             if OUT > 1 && summed < inputs {
                 inputs_of::<V, U, OUT, SKIPPED>(lanes, &mut sums, first, summed, inputs, at);
             }
@@ -245,7 +246,7 @@ unsafe fn column<V: Vector, const U: usize, const OUT: usize, const SUM: bool>(
     }
 }
 
-/// Adds the inputs `from..to` to the sums of a column; FIRST says what the first output does with them.
+/// Adds the inputs `from..to` to the sums of a column; FIRST is the operation of the first output.
 ///
 /// # Safety
 /// As `column`; there must be `to` inputs.
@@ -346,7 +347,7 @@ unsafe fn add_one<V: Vector, const U: usize, const OUT: usize, const FIRST: u8>(
     }
 }
 
-/// Adds to the first output those that the matrix says are missing from it.
+/// Adds the outputs that the matrix specifies to the first output.
 ///
 /// # Safety
 /// The CPU must have the features of V.
@@ -402,7 +403,7 @@ unsafe fn store_to<V: Vector, const U: usize>(to: *mut u8, x: &[V; U], streams: 
     }
 }
 
-/// Asks for U vectors, which need not exist.
+/// Prefetches U vectors, which need not exist.
 ///
 /// # Safety
 /// The CPU must have the features of V.
@@ -416,7 +417,7 @@ unsafe fn ask<V: Vector, const U: usize>(at: *const u8) {
     }
 }
 
-/// Claims the lines of U vectors for writing; they need not exist.
+/// Claims the lines of U vectors for writes; they need not exist.
 ///
 /// # Safety
 /// The CPU must have the features of V.
@@ -465,19 +466,19 @@ pub(super) unsafe fn spread<V: Vector, const WIDE: usize>(job: &mut Spread<'_, '
     portable::spread(job, whole);
 }
 
-/// What is added by a spread.
+/// The input of a spread.
 struct Change {
     old: *const u8,
-    /// Null when there is only one source.
+    /// Null if there is only one source.
     new: *const u8,
-    /// How far ahead of time to ask for strips; zero is not at all.
+    /// The prefetch distance of strips; zero disables the prefetch.
     ahead: usize,
     /// The bytes to add, which are whole vectors.
     to: usize,
 }
 
-/// Adds a change to as many outputs as there are targets, at most a group. PLAIN and BOTH are const: as conditions in
-/// each column they cost a quarter of the instructions of kernels without GFNI.
+/// Adds a change to as many outputs as there are targets, at most a group. PLAIN and BOTH are const, because as
+/// conditions in each column they cost a quarter of the instructions of kernels without GFNI.
 ///
 /// # Safety
 /// As [`spread`]; PLAIN says that the first coefficient is one, BOTH that the change has two sources; all slices must
@@ -545,9 +546,9 @@ unsafe fn spread_group<
     }
 }
 
-/// Adds U vectors at `at` to OUT outputs. All are read before any is written: a read that follows a write to
-/// the same place of another page would wait for it, because CPUs compare the low 12 bits of addresses first
-/// (Intel, "Optimization Reference Manual", 4-KByte aliasing), and strips begin at pages.
+/// Adds U vectors at `at` to OUT outputs. All outputs are read before any is written. Otherwise a read after a write to
+/// the same offset of another page would wait for this write, because CPUs first compare the low 12 bits of addresses
+/// (Intel, "Optimization Reference Manual", 4-KByte aliasing), and strips start at pages.
 ///
 /// # Safety
 /// As [`spread_group`]; all slices must have U vectors from `at` on.

@@ -1,23 +1,23 @@
 //! Checked requests to the inner loops.
 //!
-//! A job can only be built from slices of one length, so the vector kernels may compute addresses from
-//! [`Dot::len`] and [`Spread::len`] alone. The fields are private to keep that true.
+//! A job can be built only from slices of one length, so that the vector kernels may compute addresses from
+//! [`Dot::len`] and [`Spread::len`] alone. The private fields preserve this condition.
 
 use crate::matrix::Matrix;
 use crate::{CodeError, PARITY_MAX, ParityMut};
 
-/// Where the strips of a request are when it comes, as far as the caller knows.
+/// The location of the strips at the start of a request, as far as the caller knows it.
 ///
-/// It changes no byte, only how they are fetched and where results go. Measured: strips that are in memory are
-/// encoded a fifth to two fifths faster when the kernel asks for them ahead of time and writes past the caches;
-/// strips that are in a core's own caches a fifth to three quarters slower
-/// ([decision 12](../../../../docs/decisions/0012-parity-kernels.md)).
+/// The residency does not change the result, only the reads of strips and the writes of results. In measurements,
+/// strips in memory are encoded a fifth to two fifths faster if the kernel prefetches them and bypasses the caches for
+/// writes; strips in the caches of the core are encoded a fifth to three quarters slower ([decision
+/// 12](../../../../docs/decisions/0012-parity-kernels.md)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Residency {
-    /// In the caches of this core, and what is computed will be used soon.
+    /// The strips are in the caches of this core, and the result will be used soon.
     #[default]
     Cache,
-    /// In memory, and what is computed is for a drive to fetch.
+    /// The strips are in memory, and a drive will read the result.
     Memory,
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct Dot<'a, 'o> {
 }
 
 impl<'a, 'o> Dot<'a, 'o> {
-    /// Checks that there are as many slices as the matrix says, and one length.
+    /// Checks the number of slices against the matrix, and that all slices have one length.
     #[inline]
     pub(crate) fn new(
         matrix: &'a Matrix,
@@ -51,22 +51,22 @@ impl<'a, 'o> Dot<'a, 'o> {
         Ok(Dot { matrix, inputs, outputs, len, residency })
     }
 
-    /// Length of every input and output, in bytes.
+    /// Returns the length of every input and output, in bytes.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// The coefficients.
+    /// Returns the coefficients.
     pub(super) fn matrix(&self) -> &'a Matrix {
         self.matrix
     }
 
-    /// The inputs, each [`Dot::len`] bytes long, as many as the matrix has.
+    /// Returns the inputs of the matrix, each with [`Dot::len`] bytes.
     pub(super) fn inputs(&self) -> &'a [&'a [u8]] {
         self.inputs
     }
 
-    /// The outputs, each [`Dot::len`] bytes long, as many as the matrix has.
+    /// Returns the outputs of the matrix, each with [`Dot::len`] bytes.
     pub(super) fn outputs(&mut self) -> &mut [&'o mut [u8]] {
         self.outputs
     }
@@ -76,14 +76,14 @@ impl<'a, 'o> Dot<'a, 'o> {
         self.residency
     }
 
-    /// Whether to write past the caches, with vectors of `alignment` bytes.
+    /// Returns true if writes bypass the caches, with vectors of `alignment` bytes.
     pub(super) fn streams(&self, alignment: usize) -> bool {
         let aligned = |slice: &&mut [u8]| slice.as_ptr().addr().is_multiple_of(alignment);
         self.residency == Residency::Memory && self.outputs.iter().all(aligned)
     }
 }
 
-/// What a spread adds to its outputs, before scaling.
+/// The input of a spread before the multiplication.
 #[derive(Clone, Copy)]
 pub(crate) enum Source<'a> {
     /// One slice.
@@ -125,7 +125,7 @@ impl<'a, 'o> Spread<'a, 'o> {
         Ok(Spread { coefficients, source, outputs, len, residency })
     }
 
-    /// Length of the source and of every output, in bytes.
+    /// Returns the length of the source and of every output, in bytes.
     pub(super) fn len(&self) -> usize {
         self.len
     }
@@ -135,24 +135,24 @@ impl<'a, 'o> Spread<'a, 'o> {
         self.residency
     }
 
-    /// What to add; every slice of it is [`Spread::len`] bytes long.
+    /// Returns the source; each of its slices has [`Spread::len`] bytes.
     pub(super) fn source(&self) -> Source<'a> {
         self.source
     }
 
-    /// The outputs, each [`Spread::len`] bytes long, with their coefficients.
+    /// Returns the outputs, each with [`Spread::len`] bytes, and their coefficients.
     pub(super) fn outputs(&mut self) -> impl Iterator<Item = (u8, &mut [u8])> {
         let coefficients = self.coefficients.iter().copied();
         coefficients.zip(self.outputs.iter_mut().map(|output| &mut *output.bytes))
     }
 }
 
-/// Whether a list has the number of entries the code needs.
+/// Checks that a list has the number of entries that the code needs.
 pub(crate) fn check_count(expected: usize, found: usize) -> Result<(), CodeError> {
     if expected == found { Ok(()) } else { Err(CodeError::CountMismatch { expected, found }) }
 }
 
-/// Whether a buffer is as long as the first of its call.
+/// Checks that a buffer has the length of the first buffer of its call.
 pub(crate) fn check_length(expected: usize, found: usize) -> Result<(), CodeError> {
     if expected == found { Ok(()) } else { Err(CodeError::LengthMismatch { expected, found }) }
 }

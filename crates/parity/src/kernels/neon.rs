@@ -1,6 +1,6 @@
-//! NEON, which every 64-bit Arm CPU has: 16 bytes, a product being two table look-ups in [`gf::NIBBLES`].
+//! NEON, which every 64-bit Arm CPU has: 16 bytes, and two table look-ups in [`gf::NIBBLES`] per product.
 
-// Every name of the module begins with a v.
+// Every name of the module starts with a v.
 #[allow(clippy::wildcard_imports)]
 use core::arch::aarch64::*;
 
@@ -50,7 +50,7 @@ impl Vector for Neon {
         unsafe { vst1q_u8(to, self.0) }
     }
 
-    // There is no single store past the caches worth having here: it needs pairs of registers.
+    // No single store that bypasses the caches is useful here: such a store needs pairs of registers.
     #[inline(always)]
     unsafe fn stream(self, to: *mut u8) {
         // SAFETY: the trait's condition.

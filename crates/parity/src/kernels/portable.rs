@@ -1,11 +1,11 @@
-//! The portable kernel, and by that the specification of the others. It has no `unsafe`.
+//! The portable kernel, which is the specification of the other kernels. It has no `unsafe`.
 //!
-//! It uses the coefficients only, none of what a matrix says about sums.
+//! It uses only the coefficients, and does not use the sums of a matrix.
 
 use super::{Dot, Source, Spread};
 use crate::gf;
 
-/// Bytes of every strip worked on before moving on, so that 64 strips' worth stays in a level 2 cache.
+/// Bytes of every strip in one tile, so that the tiles of 64 strips fit a level 2 cache.
 const TILE: usize = 1024;
 
 /// Overwrites every output.

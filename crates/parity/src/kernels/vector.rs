@@ -1,12 +1,12 @@
-//! What an instruction set must offer to the one body of all vector kernels.
+//! The operations of an instruction set that the common body of all vector kernels needs.
 
 use crate::matrix::Matrix;
 
 /// A vector of bytes, each an element of GF(2^8).
 ///
-/// Every method is `#[inline(always)]`, so that its instructions end up in the function that enables them:
-/// the entry points of `x86.rs` and `neon.rs` are the only places with `target_feature`, and everything between
-/// them and here is inlined into them.
+/// Every method is `#[inline(always)]`, so that its instructions are part of the function that enables them. Only the
+/// entry points of `x86.rs` and `neon.rs` have `target_feature`, and all functions between them and this trait are
+/// inlined into them.
 ///
 /// # Safety
 /// All methods may be called only where the CPU has the features of the implementation. Addresses are subject
@@ -14,34 +14,34 @@ use crate::matrix::Matrix;
 pub(super) trait Vector: Copy {
     /// Bytes of a vector.
     const BYTES: usize;
-    /// Whether [`Vector::xor3`] is one instruction, so that taking inputs two at a time saves work.
+    /// True if [`Vector::xor3`] is one instruction, so that pairs of inputs save work.
     const PAIRS: bool;
-    /// A coefficient as multiplication wants it.
+    /// A coefficient in the form of the multiplication.
     type Factor: Copy;
 
-    /// All zeros.
+    /// Returns all zeros.
     unsafe fn zero() -> Self;
     /// Reads `BYTES` bytes, which must be readable.
     unsafe fn load(from: *const u8) -> Self;
     /// Writes `BYTES` bytes, which must be writable.
     unsafe fn store(self, to: *mut u8);
-    /// As `store` but past the caches; `to` must be a multiple of `BYTES`. Other cores see the bytes only after
-    /// [`Vector::settle`].
+    /// Writes `BYTES` bytes as `store` does, but bypasses the caches; `to` must be a multiple of `BYTES`. Other cores
+    /// see the bytes only after [`Vector::settle`].
     unsafe fn stream(self, to: *mut u8);
-    /// Makes streamed bytes visible before anything that is written later.
+    /// Makes streamed bytes visible before all later writes.
     unsafe fn settle();
-    /// Asks for the cache line at an address, which need not be valid.
+    /// Prefetches the cache line at an address, which need not be valid.
     unsafe fn prefetch(at: *const u8);
-    /// The same for writing: the line comes without being shared.
+    /// Prefetches the cache line at an address for a write, as an exclusive line. The address need not be valid.
     unsafe fn claim(at: *mut u8);
-    /// Sum of two.
+    /// Returns the sum of two vectors.
     unsafe fn xor(self, other: Self) -> Self;
-    /// Sum of three.
+    /// Returns the sum of three vectors.
     unsafe fn xor3(self, b: Self, c: Self) -> Self;
-    /// The factor of cell `cell` of a matrix, which must be below its number of cells.
+    /// Returns the factor of cell `cell` of a matrix. `cell` must be below the number of cells.
     unsafe fn factor(matrix: &Matrix, cell: usize) -> Self::Factor;
-    /// The factor for one coefficient.
+    /// Returns the factor for one coefficient.
     unsafe fn factor_of(coefficient: u8) -> Self::Factor;
-    /// Product with a coefficient.
+    /// Returns the product with a coefficient.
     unsafe fn times(self, factor: Self::Factor) -> Self;
 }

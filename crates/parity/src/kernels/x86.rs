@@ -1,11 +1,11 @@
 //! The instruction sets of x86-64.
 //!
-//! With GFNI a product is one `gf2p8affineqb`: `gf2p8mulb` would multiply in the field of AES (0x11b), while
-//! the affine instruction multiplies by any bit matrix, and multiplication by a constant of 0x11d is one
-//! ([`gf::AFFINE`]). Without it a product is two byte shuffles in tables of 16 ([`gf::NIBBLES`]).
+//! With GFNI, a product is one `gf2p8affineqb`. `gf2p8mulb` would multiply in the field of AES (0x11b), while the
+//! affine instruction multiplies by any bit matrix, and a multiplication by a constant in the field of 0x11d is a bit
+//! matrix ([`gf::AFFINE`]). Without GFNI, a product is two byte shuffles in tables of 16 ([`gf::NIBBLES`]).
 
 use core::arch::asm;
-// Every name of the module begins with the instruction set it belongs to; most are arguments of macros here.
+// Every name of the module starts with its instruction set, and most are arguments of macros here.
 #[allow(clippy::wildcard_imports)]
 use core::arch::x86_64::*;
 
@@ -15,8 +15,8 @@ use super::{Dot, Spread};
 use crate::gf;
 use crate::matrix::Matrix;
 
-/// The entry points of one instruction set: the only functions of this module that enable features. The last
-/// argument is the number of vectors of a column: as many as the registers hold.
+/// The entry points of one instruction set, which are the only functions of this module that enable features. The last
+/// argument is the number of vectors of a column, which fills the registers.
 macro_rules! entry_points {
     ($module:ident, $vector:ty, $features:literal, $wide:literal) => {
         pub(super) mod $module {
@@ -65,7 +65,7 @@ pub(super) struct Avx2(__m256i);
 #[derive(Clone, Copy)]
 pub(super) struct Ssse3(__m128i);
 
-/// The methods that are the same for every type of one width.
+/// The common methods of all types of one width.
 macro_rules! moves {
     ($bytes:literal, $zero:ident, $load:ident, $store:ident, $stream:ident, $xor:ident) => {
         const BYTES: usize = $bytes;
@@ -129,7 +129,7 @@ macro_rules! moves {
     };
 }
 
-/// A sum of three where there is an instruction for it.
+/// A sum of three with one instruction.
 macro_rules! ternary {
     () => {
         const PAIRS: bool = true;
@@ -143,7 +143,7 @@ macro_rules! ternary {
     };
 }
 
-/// A sum of three where there is none.
+/// A sum of three without a special instruction.
 macro_rules! binary {
     () => {
         const PAIRS: bool = false;
@@ -181,7 +181,7 @@ macro_rules! affine {
     };
 }
 
-/// Products by shuffles. The nibbles of an input are computed per product here and once in the machine code.
+/// Products by shuffles. The source computes the nibbles of an input per product; the machine code computes them once.
 macro_rules! shuffles {
     ($vector:ty, $broadcast:ident, $set1:ident, $and:ident, $shift:ident, $shuffle:ident, $xor:ident) => {
         type Factor = [$vector; 2];

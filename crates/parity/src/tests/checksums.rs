@@ -1,9 +1,9 @@
-//! Checksums are those of their standards, at every length and alignment.
+//! Tests that the checksums are those of their standards, at every length and alignment.
 
 use super::strips;
 use crate::checksum::{crc32c, crc64_nvme};
 
-/// The remainder bit by bit, for a reflected polynomial.
+/// Computes the remainder bit by bit, for a reflected polynomial.
 fn reflected(bytes: &[u8], polynomial: u64, ones: u64) -> u64 {
     let all = bytes.iter().fold(ones, |crc, &byte| {
         (0..8).fold(crc ^ u64::from(byte), |crc, _| crc >> 1 ^ (polynomial * (crc & 1)))
@@ -13,7 +13,7 @@ fn reflected(bytes: &[u8], polynomial: u64, ones: u64) -> u64 {
 
 #[test]
 fn check_values_of_the_standards() {
-    // "123456789", as catalogues of CRCs give it.
+    // The check values of "123456789" are from catalogues of CRCs.
     assert_eq!(crc32c(b"123456789"), 0xe306_9283);
     assert_eq!(crc64_nvme(b"123456789"), 0xae8b_1486_0a79_9888);
 }

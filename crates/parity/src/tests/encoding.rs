@@ -1,9 +1,9 @@
-//! Parity is what the definition says, at every length and alignment.
+//! Tests that parity is that of its definition, at every length and alignment.
 
 use super::{accumulated, codes, encoded, inputs, strips, textbook, updated};
 use crate::{Code, Kernel, encode, encode_with};
 
-/// All ways to make parity against the textbook, on every kernel.
+/// Compares all methods to compute parity with the textbook, on every kernel.
 fn check(k: usize, m: usize, len: usize) {
     let data = strips((k * 100 + m) as u64, k, len);
     let expected = textbook::parity(k, m, &data);
@@ -54,7 +54,7 @@ fn every_alignment_and_nothing_outside() {
             let expected = textbook::parity(3, 2, &data);
             let mut parity = vec![vec![0xa5; len + room]; 2];
             let ins: Vec<&[u8]> = whole.iter().map(|x| &x[shift..shift + len]).collect();
-            // Inputs and outputs at different alignments.
+            // The inputs and outputs have different alignments.
             let out = room - shift;
             let mut outs: Vec<&mut [u8]> =
                 parity.iter_mut().map(|x| &mut x[out..out + len]).collect();
@@ -85,7 +85,7 @@ fn p_and_q_are_those_of_raid_6() {
     }
 }
 
-/// Worked by hand: {02}^8 = 0x100 reduced by 0x11d = 0x1d, and {02}^9 = 0x3a.
+/// The values were computed manually: {02}^8 = 0x100 reduced by 0x11d = 0x1d, and {02}^9 = 0x3a.
 #[test]
 fn a_stripe_worked_by_hand() {
     let mut data = vec![vec![0; 2]; 10];
@@ -98,7 +98,7 @@ fn a_stripe_worked_by_hand() {
 
 #[test]
 fn every_coefficient_in_every_kernel() {
-    // One data strip holding every byte value, changed from zeros, meets every coefficient of Q.
+    // A change of one data strip from zeros to every byte value uses every coefficient of Q.
     let (old, new) = (vec![0; 256], (0..=255).collect::<Vec<u8>>());
     for k in if cfg!(miri) { 8..=9 } else { 2..=62 } {
         let strip = k - 1;

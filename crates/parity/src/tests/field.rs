@@ -1,4 +1,4 @@
-//! The field and its tables against plain polynomial arithmetic.
+//! Tests that compare the field and its tables with plain polynomial arithmetic.
 
 use super::textbook;
 use crate::gf;
@@ -15,8 +15,8 @@ fn every_product_is_the_polynomial_one() {
     }
 }
 
-/// The affine instruction on one byte, as the Intel SDM words it (GF2P8AFFINEQB, `affine_byte`): result
-/// bit i is the parity of byte 7 - i of the matrix AND the input.
+/// Computes the affine instruction on one byte as in the Intel SDM (GF2P8AFFINEQB, `affine_byte`): result bit i is the
+/// parity of byte 7 - i of the matrix AND the input.
 fn affine(matrix: u64, x: u8) -> u8 {
     let rows = matrix.to_le_bytes();
     (0..8).fold(0, |sum, i| sum | (((rows[7 - i] & x).count_ones() as u8 & 1) << i))

@@ -1,5 +1,5 @@
-//! Any k strips of a stripe determine the rest: every square submatrix of the coefficients has an
-//! inverse. `Code`'s documentation has the argument; here are its premises and its small cases.
+//! Tests that any k strips of a stripe determine the rest, which means that every square submatrix of the coefficients
+//! has an inverse. The documentation of `Code` contains the proof. These tests check its premises and its small cases.
 
 use super::{strips, textbook};
 use crate::{Code, PARITY_MAX, STRIPS_MAX};
@@ -8,24 +8,24 @@ fn code(k: usize, m: usize) -> Code {
     Code::new(k, m).expect("a code within the limits")
 }
 
-/// Whether these rows and columns of the coefficients have an inverse, by textbook elimination.
+/// Returns true if these rows and columns of the coefficients have an inverse, by textbook elimination.
 fn invertible(code: &Code, rows: &[usize], columns: &[usize]) -> bool {
     let cell = |&j: &usize| columns.iter().map(|&d| code.coefficient(j, d)).collect();
     let matrix: Vec<Vec<u8>> = rows.iter().map(cell).collect();
     textbook::solve(&matrix, &vec![vec![0]; rows.len()]).is_some()
 }
 
-/// The set bits of a mask.
+/// Returns the set bits of a mask.
 fn bits(mask: u32) -> Vec<usize> {
     (0..32).filter(|bit| mask >> bit & 1 != 0).collect()
 }
 
-/// Every code the product offers has the documented coefficients: the premises of the proof.
+/// Every supported code has the documented coefficients, which are the premises of the proof.
 #[test]
 fn every_offered_code_has_the_documented_coefficients() {
     let longest = if cfg!(miri) { 6 } else { STRIPS_MAX - 1 };
     for m in 1..=PARITY_MAX.min(longest) {
-        // Column d and row j depend on nothing but d, j and m >= 4, so the widest code has them all.
+        // A coefficient depends only on d, j and m >= 4, so that the widest code contains all of them.
         let table = textbook::coefficients(longest, m);
         for k in 1..=longest.min(STRIPS_MAX - m) {
             let code = code(k, m);
@@ -42,7 +42,7 @@ fn every_offered_code_has_the_documented_coefficients() {
     }
 }
 
-/// The points of the Cauchy construction, taken back out of the coefficients, are distinct.
+/// The points of the Cauchy construction, which the test derives from the coefficients, are distinct.
 ///
 /// With the first row all ones, 1 / g\[j\]\[d\] = (x_j + y_d) / (x_0 + y_d) = 1 + (x_j + x_0) / (x_0 + y_d),
 /// so 1 + 1 / g\[j\]\[d\] = a_j * b_d with a_j = x_j + x_0 and b_d = 1 / (x_0 + y_d). Distinct a_j mean
@@ -54,7 +54,7 @@ fn cauchy_points_are_distinct() {
     for (k, m) in if cfg!(miri) { vec![(3, 4)] } else { vec![(60, 4), (48, 16), (32, 32)] } {
         let code = code(k, m);
         let term = |j, d| 1 ^ reciprocal(code.coefficient(j, d));
-        // In units of a_1 and b_0: the ratios a_j / a_1 and b_d / b_0.
+        // The rows and columns are ratios a_j / a_1 and b_d / b_0.
         let unit = reciprocal(term(1, 0));
         let rows: Vec<u8> = (0..m).map(|j| times(term(j, 0), unit)).collect();
         let columns: Vec<u8> = (0..k).map(|d| times(term(1, d), unit)).collect();
@@ -69,7 +69,7 @@ fn cauchy_points_are_distinct() {
     }
 }
 
-/// Every minor of P, Q and R, up to the widest code.
+/// The test checks every minor of P, Q and R, up to the widest code.
 #[test]
 fn every_loss_with_up_to_three_parities() {
     for (k, m) in if cfg!(miri) { vec![(4, 3)] } else { vec![(63, 1), (62, 2), (61, 3)] } {
@@ -88,7 +88,7 @@ fn every_loss_with_up_to_three_parities() {
     }
 }
 
-/// Every minor of Cauchy codes small enough to list.
+/// The test checks every minor of small Cauchy codes.
 #[test]
 fn every_loss_with_a_small_cauchy_code() {
     for (k, m) in if cfg!(miri) { vec![(2, 4)] } else { vec![(16, 4), (12, 5), (8, 8)] } {
@@ -102,7 +102,7 @@ fn every_loss_with_a_small_cauchy_code() {
     }
 }
 
-/// Random minors of every Cauchy code offered.
+/// The test checks random minors of every supported Cauchy code.
 #[test]
 fn random_losses_with_every_cauchy_code() {
     for m in 4..=if cfg!(miri) { 5 } else { PARITY_MAX } {

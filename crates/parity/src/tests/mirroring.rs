@@ -1,4 +1,4 @@
-//! Where copies differ.
+//! Tests of the comparison of copies.
 
 use crate::first_difference;
 

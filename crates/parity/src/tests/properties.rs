@@ -1,4 +1,4 @@
-//! Properties over random shapes, lengths, offsets and contents.
+//! Tests of properties with random shapes, lengths, offsets and contents.
 
 use proptest::prelude::{Just, Strategy, any};
 use proptest::test_runner::{Config, TestRunner};
@@ -21,7 +21,7 @@ impl Case {
         strips(self.seed, self.k, self.len)
     }
 
-    /// A random data strip.
+    /// Returns a random data strip.
     fn strip(&self) -> usize {
         self.seed as usize % self.k
     }
@@ -37,13 +37,13 @@ fn cases() -> impl Strategy<Value = Case> {
     })
 }
 
-/// Runs a property over random cases; proptest prints the smallest failing one.
+/// Checks a property with random cases; proptest prints the smallest failing case.
 fn for_all(property: impl Fn(&Case)) {
-    // The nightly checks set the number; every change takes a few.
+    // The nightly checks set the number. The default is small.
     let count = std::env::var("STRAKE_PARITY_CASES").ok().and_then(|count| count.parse().ok());
     let config = Config {
         cases: if cfg!(miri) { 2 } else { count.unwrap_or(200) },
-        // Failing cases become tests of their own; Miri has no files.
+        // Failing cases are added as separate tests, and Miri has no files.
         failure_persistence: None,
         ..Config::default()
     };
@@ -70,7 +70,7 @@ fn kernels_agree_with_the_portable_one() {
 fn encoding_is_the_textbook_product() {
     for_all(|case| {
         let data = case.data();
-        // The textbook is slow, and its bytes do not depend on each other: compare a sample.
+        // The textbook is slow, and its bytes do not depend on each other, so that the test compares only a sample.
         let sample: Vec<usize> = (0..case.len).step_by(97).collect();
         let take = |strip: &Vec<u8>| sample.iter().map(|&at| strip[at]).collect::<Vec<u8>>();
         let sampled: Vec<Vec<u8>> = data.iter().map(take).collect();

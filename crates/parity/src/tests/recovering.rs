@@ -1,4 +1,4 @@
-//! Lost strips come back, whichever they are.
+//! Tests that all lost strips can be reconstructed.
 
 use super::{codes, inputs, outputs, strips, textbook};
 use crate::{Code, Recovery};
@@ -14,7 +14,7 @@ fn check(code: &Code, whole: &[Vec<u8>], known: &[u8], want: &[u8]) {
     }
 }
 
-/// Strips of the stripe, split by whether their bit is set in `lost`.
+/// Returns the strips of the stripe, divided by their bit in `lost`.
 fn split(total: usize, lost: u64) -> (Vec<u8>, Vec<u8>) {
     (0..total as u8).partition(|strip| lost >> strip & 1 == 0)
 }
@@ -31,7 +31,7 @@ fn every_loss_of_every_small_code() {
                 for code in codes(k, m) {
                     check(&code, &whole, &known, &want);
                 }
-                // Other orders use other parities: the last k known ones, and wanted ones reversed.
+                // Other orders use other parities: the last k known strips, and the wanted strips in reverse order.
                 known.reverse();
                 want.reverse();
                 for code in codes(k, m) {

@@ -1,4 +1,4 @@
-//! Wrong requests are typed errors and change nothing.
+//! Tests that invalid requests return typed errors and change nothing.
 
 use crate::{Code, CodeError, ParityMut, Recovery, accumulate, check, encode, update};
 
@@ -24,7 +24,7 @@ fn impossible_codes() {
     }
 }
 
-/// `encode` and `check` of a 3+2 code with buffers of these lengths.
+/// Checks the error of `encode` and `check` of a 3+2 code with buffers of these lengths.
 fn check_lengths(data: &[usize], parity: &[usize], error: CodeError) {
     let data: Vec<Vec<u8>> = data.iter().map(|&len| vec![1; len]).collect();
     let mut parity: Vec<Vec<u8>> = parity.iter().map(|&len| vec![7; len]).collect();
@@ -49,7 +49,7 @@ fn wrong_numbers_and_lengths_of_strips() {
     check_lengths(&[8; 3], &[8, 7], CodeError::LengthMismatch { expected: 8, found: 7 });
 }
 
-/// `accumulate` and `update` of a 3+2 code with parities of these indices and lengths.
+/// Checks the error of `accumulate` and `update` of a 3+2 code with parities of these indices and lengths.
 fn check_spread(strip: usize, data: &[u8], parity: &[(u8, usize)], error: CodeError) {
     let mut bytes: Vec<Vec<u8>> = parity.iter().map(|&(_, len)| vec![7; len]).collect();
     let indices = parity.iter().map(|&(index, _)| index);

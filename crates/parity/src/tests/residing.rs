@@ -1,9 +1,9 @@
-//! Where strips are changes how they are fetched, never a byte; and recoveries from before are the same.
+//! Tests that the residency of strips does not change the result, and that cached recoveries are equal to new ones.
 
 use super::{codes, encoded, inputs, outputs, strips, updated};
 use crate::{Code, CodeError, Recoveries, Recovery, Residency};
 
-/// Lengths around vectors, columns and the distance of prefetching.
+/// Returns lengths near those of vectors, of columns and of the prefetch distance.
 fn lengths() -> &'static [usize] {
     if cfg!(miri) {
         &[0, 65]
@@ -30,7 +30,7 @@ fn strips_in_memory_give_the_same_bytes() {
     }
 }
 
-/// Vectors past the caches need aligned addresses; others must be written nevertheless.
+/// Writes that bypass the caches need aligned addresses; unaligned outputs must be written nevertheless.
 #[test]
 fn any_alignment_of_strips_in_memory() {
     let len = if cfg!(miri) { 80 } else { 2000 };

@@ -1,4 +1,4 @@
-//! Strips in parts, and strips that are copied on the way.
+//! Tests with strips in parts, and with strips that are copied during the encoding.
 
 use super::{codes, encoded, inputs, outputs, strips};
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
 
 const LEN: usize = if cfg!(miri) { 70 } else { 3000 };
 
-/// `bytes` in parts, cut at places that depend on `seed`; some parts are empty.
+/// Returns `bytes` in parts, divided at offsets that depend on `seed`; some parts are empty.
 fn parts(bytes: &[u8], seed: usize) -> Vec<&[u8]> {
     let mut rest = bytes;
     let mut parts = Vec::new();

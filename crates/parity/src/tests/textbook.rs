@@ -1,7 +1,7 @@
-//! An independent implementation to compare with: Russian peasant multiplication, whole generator
-//! matrices, Gaussian elimination. It shares nothing with the crate and does not try to be fast.
+//! An independent implementation for comparisons: Russian peasant multiplication, whole generator matrices, Gaussian
+//! elimination. It shares no code with the crate and is not optimized.
 
-/// Product in GF(2^8) modulo 0x11d, over plain polynomials.
+/// Returns the product in GF(2^8) modulo 0x11d, over plain polynomials.
 pub(super) fn times(a: u8, b: u8) -> u8 {
     let mut product: u16 = 0;
     for bit in 0..8 {
@@ -17,7 +17,7 @@ pub(super) fn times(a: u8, b: u8) -> u8 {
     u8::try_from(product).expect("reduced to 8 bits")
 }
 
-/// The x with a * x = 1: a^254, as the product of a^2, a^4, ... a^128.
+/// Returns the x with a * x = 1, which is a^254, as the product of a^2, a^4, ... a^128.
 pub(super) fn reciprocal(a: u8) -> u8 {
     let (mut square, mut product) = (a, 1);
     for _ in 1..=7 {
@@ -28,12 +28,12 @@ pub(super) fn reciprocal(a: u8) -> u8 {
     product
 }
 
-/// {base}^exponent by repeated multiplication.
+/// Returns {base}^exponent by repeated multiplication.
 pub(super) fn power(base: u8, exponent: usize) -> u8 {
     (0..exponent).fold(1, |product, _| times(product, base))
 }
 
-/// The coefficients as the documentation of `Code` words them.
+/// Returns the coefficients according to the documentation of `Code`.
 pub(super) fn coefficients(k: usize, m: usize) -> Vec<Vec<u8>> {
     let cell = |j: usize, d: usize| match (m <= 3, j) {
         (true, 0) => 1,
@@ -47,13 +47,13 @@ pub(super) fn coefficients(k: usize, m: usize) -> Vec<Vec<u8>> {
     (0..m).map(|j| (0..k).map(|d| cell(j, d)).collect()).collect()
 }
 
-/// The k data rows (identity) and the m parity rows that make a stripe out of data.
+/// Returns the k data rows (identity) and the m parity rows, which compute a stripe from data.
 pub(super) fn generator(k: usize, m: usize) -> Vec<Vec<u8>> {
     let identity = (0..k).map(|i| (0..k).map(|d| u8::from(i == d)).collect());
     identity.chain(coefficients(k, m)).collect()
 }
 
-/// rows * strips, byte by byte.
+/// Returns rows * strips, byte by byte.
 pub(super) fn apply(rows: &[Vec<u8>], strips: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let len = strips.first().map_or(0, Vec::len);
     let byte = |row: &[u8], at: usize| {
@@ -94,18 +94,18 @@ pub(super) fn solve(matrix: &[Vec<u8>], right: &[Vec<u8>]) -> Option<Vec<Vec<u8>
     Some(solved)
 }
 
-/// Every strip of the stripe over this data: the data, then the parities.
+/// Returns every strip of the stripe of this data: the data, then the parities.
 pub(super) fn stripe(k: usize, m: usize, data: &[Vec<u8>]) -> Vec<Vec<u8>> {
     apply(&generator(k, m), data)
 }
 
-/// The parities of the stripe over this data.
+/// Returns the parities of the stripe of this data.
 pub(super) fn parity(k: usize, m: usize, data: &[Vec<u8>]) -> Vec<Vec<u8>> {
     apply(&coefficients(k, m), data)
 }
 
-/// P and Q by H. P. Anvin, "The mathematics of RAID-6", section 4: Q by Horner's rule, multiplying by
-/// {02} with a shift and a conditional XOR of 0x1d, from the last drive to the first.
+/// Returns P and Q according to H. P. Anvin, "The mathematics of RAID-6", section 4: Q by Horner's rule, where each
+/// multiplication by {02} is a shift and a conditional XOR of 0x1d, from the last drive to the first.
 pub(super) fn anvin_p_q(data: &[Vec<u8>]) -> (Vec<u8>, Vec<u8>) {
     let len = data[0].len();
     let (mut p, mut q) = (vec![0; len], vec![0; len]);

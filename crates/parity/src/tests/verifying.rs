@@ -1,9 +1,9 @@
-//! Scrubs find wrong stripes, and the wrong strip where that is possible.
+//! Tests that a check finds wrong stripes, and the wrong strip if this is possible.
 
 use super::{codes, inputs, strips, textbook};
 use crate::{Code, Verdict, check};
 
-/// Bytes per strip: more than one column of scratch for every shape.
+/// Bytes per strip. They are more than one column of scratch memory for every shape.
 const LEN: usize = if cfg!(miri) { 3 } else { 9000 };
 
 /// Checks a stripe with these bytes flipped: (strip, offset, bits).
@@ -65,11 +65,11 @@ fn two_wrong_strips() {
                 let apart = [(a, 1, 0x11), (b, LEN - 1, 0x22)];
                 let expected = if m >= 3 { both } else { Verdict::Inconsistent };
                 assert_eq!(verdict(&code, &whole, &apart), expected, "{code:?}");
-                // At one offset four parities are needed to tell two wrong strips from two others.
+                // At one offset, four parities are needed to distinguish two wrong strips from two others.
                 let same = [(a, 1, 0x11), (b, 1, 0x22)];
                 match m {
                     1 => assert_eq!(verdict(&code, &whole, &same), Verdict::Inconsistent),
-                    // The next test shows what two parities can be made to believe.
+                    // The next test checks the wrong results of two parities.
                     2 => {}
                     3 => {
                         let found = verdict(&code, &whole, &same);
@@ -82,18 +82,19 @@ fn two_wrong_strips() {
     }
 }
 
-/// The documented limit: two strips wrong at one offset can look like a third one with two parities.
+/// The documented limit: with two parities, two wrong strips at one offset can have the same effect as one other wrong
+/// strip.
 #[test]
 fn two_parities_can_be_fooled_by_two_wrong_strips() {
     let whole = textbook::stripe(3, 2, &strips(4, 3, LEN));
     for code in codes(3, 2) {
-        // An error e in strip 2 adds e to P and {04} e to Q; do so to the parities themselves.
+        // An error e in strip 2 adds e to P and {04} e to Q; the test adds the same to the parities.
         assert_eq!(verdict(&code, &whole, &[(3, 1, 1), (4, 1, 4)]), Verdict::OneWrong(2));
         assert_eq!(verdict(&code, &whole, &[(3, 1, 1), (4, 1, 8)]), Verdict::Inconsistent);
     }
 }
 
-/// With three parities, one offset leaves several pairs, and further offsets leave one.
+/// With three parities, one offset allows several pairs, and further offsets leave one.
 #[test]
 fn two_strips_wrong_all_over() {
     let shapes: &[(usize, usize)] =
@@ -114,7 +115,8 @@ fn two_strips_wrong_all_over() {
 
 #[test]
 fn three_wrong_strips_are_not_taken_for_two() {
-    // Five parities make any two stripes differ in six strips, so three wrong ones are two away from none.
+    // With five parities, any two stripes differ in at least six strips, so that no change of two strips makes a stripe
+    // with three wrong strips consistent.
     for (k, m) in if cfg!(miri) { vec![(1, 5)] } else { vec![(4, 5), (10, 7), (32, 32)] } {
         let whole = textbook::stripe(k, m, &strips(6, k, LEN));
         for code in codes(k, m) {

@@ -4,37 +4,37 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use strake_block::{DeallocateReads, DeviceInfo, VolatileCache};
 use strake_units::BlockSize;
 
-/// Largest single read or write the memory drives accept by default: what common NVMe drives advertise (NVMe
-/// MDTS 8: 2^8 pages of 4 KiB).
+/// Maximum bytes of one read or write of memory drives by default, which is the usual limit of NVMe drives (NVMe MDTS
+/// 8: 2^8 pages of 4 KiB).
 pub const IO_BYTES_MAX: u32 = 1 << 20;
 
-/// What to make a memory drive like. Start from [`MemSpec::new`] and change fields.
+/// The properties of a memory drive. Start from [`MemSpec::new`] and change fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemSpec {
-    /// What the drive answers as its identity; two drives with one identity count as one drive.
+    /// The identity of the drive. Two drives with the same identity count as one drive.
     pub identity: String,
     /// Capacity in blocks.
     pub blocks: u64,
     /// Logical block size.
     pub block_size: BlockSize,
-    /// Bytes of the largest read or write it accepts.
+    /// Maximum bytes of one read or write.
     pub io_bytes_max: u32,
-    /// What it claims about its cache. Memory drives never lose anything; wrap one in
-    /// [`Faulty`](crate::Faulty) for a cache that a power cut empties.
+    /// The reported kind of cache. Memory drives never lose data; [`Faulty`](crate::Faulty) adds a cache that loses
+    /// data in a power failure.
     pub cache: VolatileCache,
-    /// What it claims deallocated blocks read as. A RAM drive returns zeroes for `Zeroes` and keeps the old
-    /// bytes for `Unspecified`, so that code that trusts the latter is found out.
+    /// The reported content of deallocated blocks. A RAM drive returns zeroes for `Zeroes`, and keeps the old bytes for
+    /// `Unspecified`, so that tests detect code that relies on zeroes.
     pub deallocate: DeallocateReads,
-    /// Whether writes are refused.
+    /// True if the drive refuses writes.
     pub read_only: bool,
 }
 
-/// Numbers drives that were given no identity. Only ever counted up, so relaxed order is enough: uniqueness
-/// needs the atomic increment and nothing else.
+/// The number of the next drive without a given identity. Relaxed order is sufficient, because uniqueness needs only
+/// the atomic increment.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
 impl MemSpec {
-    /// A drive of `blocks` blocks with an identity no other drive of this process has.
+    /// Returns a drive of `blocks` blocks with an identity that no other drive of this process has.
     #[must_use]
     pub fn new(blocks: u64, block_size: BlockSize) -> Self {
         Self {
@@ -48,7 +48,7 @@ impl MemSpec {
         }
     }
 
-    /// The same drive under the name `identity`.
+    /// Returns the same drive with the identity `identity`.
     #[must_use]
     pub fn named(mut self, identity: impl Into<String>) -> Self {
         self.identity = identity.into();

@@ -1,13 +1,13 @@
-//! What can be wrong with the description of a drive. I/O errors are `block`'s.
+//! Errors in the description of a drive. The crate `block` defines I/O errors.
 
 use std::fmt;
 
-/// Why a [`Profile`](crate::Profile) cannot be a drive's.
+/// The reason why a [`Profile`](crate::Profile) is not valid for a drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProfileError {
     /// The queue depth is 0.
     NoDepth,
-    /// A tail latency is below the latency it is the tail of.
+    /// A tail latency is below the usual latency.
     TailBelowLatency,
 }
 

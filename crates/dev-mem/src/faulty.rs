@@ -1,6 +1,6 @@
 //! A device that fails on command.
 //!
-//! [`Faulty`] wraps a device; its [`FaultPlan`] is a handle any thread can hold to say what goes wrong:
+//! [`Faulty`] wraps a device. Any thread can use its [`FaultPlan`] to select faults:
 //!
 //! | what | how | after |
 //! |---|---|---|
@@ -17,8 +17,8 @@
 //! | a cache that loses writes | [`FaultPlan::with_cache`], [`FaultPlan::power_cut`] | unflushed writes kept or not |
 //! | a flush that lies | [`FaultPlan::lie_about_flush`] | flush and FUA change nothing |
 //!
-//! Chance comes from the plan's seed. With one queue a run repeats exactly; with several threads the order in
-//! which they ring their doorbells is the only thing that varies.
+//! Random decisions depend on the seed of the plan. With one queue, a run can be repeated exactly. With several
+//! threads, only the order of their doorbells varies.
 
 mod bytes;
 mod plan;
@@ -37,7 +37,7 @@ use strake_block::{
 };
 use strake_units::{CoreIndex, Lba, LbaRange, Nanos};
 
-/// A device whose faults a [`FaultPlan`] decides.
+/// A device whose faults a [`FaultPlan`] selects.
 #[derive(Debug)]
 pub struct Faulty<D> {
     inner: D,
@@ -45,30 +45,30 @@ pub struct Faulty<D> {
 }
 
 impl<D: BlockDevice> Faulty<D> {
-    /// Puts `inner` under the power of `plan`. One plan belongs to one device.
+    /// Returns `inner` with the faults of `plan`. One plan belongs to one device.
     pub const fn new(inner: D, plan: FaultPlan) -> Self {
         Self { inner, plan }
     }
 
-    /// The handle that decides the faults.
+    /// Returns the handle that selects the faults.
     #[must_use]
     pub const fn plan(&self) -> &FaultPlan {
         &self.plan
     }
 
-    /// Writes what the modelled cache holds to the inner device, so that a direct reader of that one sees the
-    /// state this device shows. Nothing else may use the device meanwhile. `wait` as for [`Blocking::new`].
+    /// Writes the content of the modelled cache to the inner device, so that the inner device has the visible content
+    /// of this device. The device must not be used during the call. `wait` is that of [`Blocking::new`].
     ///
     /// # Errors
-    /// When the inner device cannot be opened or written; the cache's content is lost then.
+    /// The inner device cannot be opened or written. The content of the cache is then lost.
     pub fn settle(&self, wait: &mut dyn FnMut() -> Option<Nanos>) -> Result<(), IoError> {
         let info = self.inner.info();
         let queue = self.inner.open_queue(CoreIndex(0), 1).map_err(|e| IoError::new(e.kind))?;
         let mut inner = Blocking::new(queue, wait);
         let block = u64::from(info.block_size.bytes());
         for (mut byte, mut run) in self.plan.take_cached() {
-            // A torn write can leave a run that begins or ends inside a block: cut it at the first and last
-            // block boundary, so that only its ends need what surrounds them.
+            // A torn write can leave a run that starts or ends inside a block. The run is divided at its first and last
+            // block boundary, so that only its ends need the surrounding bytes.
             while run.len() > 0 {
                 let inside = byte % block;
                 let take = match (inside, run.len() / block) {
@@ -86,7 +86,7 @@ impl<D: BlockDevice> Faulty<D> {
     }
 }
 
-/// Writes a run of whole blocks, or one that lies inside a single block.
+/// Writes a run of whole blocks, or a run inside a single block.
 fn settle_run(
     inner: &mut Blocking<'_>,
     info: &DeviceInfo,

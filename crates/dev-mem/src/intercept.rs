@@ -1,17 +1,17 @@
-//! A queue whose submissions go through a function.
+//! A queue that passes its submissions to a function.
 
 use strake_block::{CompletionBatch, Io, IoQueue, Readiness};
 use strake_units::Nanos;
 
-/// A queue that gives each request to a function, with the queue within. Everything else is that of the queue within.
-/// Tests use it for a drive that refuses, delays or counts requests.
+/// A queue that passes each request to a function, together with the inner queue. All other operations are those of the
+/// inner queue. Tests use it for a drive that refuses, delays or counts requests.
 pub struct Intercept<F> {
     inner: Box<dyn IoQueue>,
     submit: F,
 }
 
 impl<F: FnMut(&mut dyn IoQueue, Io) -> Result<(), Io>> Intercept<F> {
-    /// Has `submit` decide the outcome of each request to `inner`.
+    /// Returns a queue for which `submit` determines the result of each request to `inner`.
     pub fn new(inner: Box<dyn IoQueue>, submit: F) -> Self {
         Self { inner, submit }
     }

@@ -1,12 +1,13 @@
 //! Drives for tests: without data, with data in memory, with the timing of a real drive, and with faults.
 //!
-//! **What it is.** [`NullDevice`] completes everything and touches no data, [`RamDevice`] keeps real bytes,
-//! [`Modelled`] gives any device the latency and rate limits of a drive, [`Faulty`] gives any device the faults of one.
-//! They can be combined: a test can remove a `Faulty<Modelled<RamDevice>>`, make it slow or cut its power. Tests, the
-//! simulator and benchmarks use these drives; the daemon offers RAM and null drives for trials.
+//! **What it is.** [`NullDevice`] completes all requests and stores no data. [`RamDevice`] stores real bytes.
+//! [`Modelled`] adds the latency and rate limits of a drive to any device, and [`Faulty`] adds faults. They can be
+//! combined: a test can remove a `Faulty<Modelled<RamDevice>>`, make it slow or cut its power. Tests, the simulator and
+//! benchmarks use these drives; the daemon offers RAM and null drives for trials.
 //!
-//! **What it must never do.** Read a clock, sleep, start a thread or draw real randomness: time arrives as the `now` of
-//! each call, chance as a seed, so that a run can be repeated exactly. Keep data beyond the life of the process.
+//! **What it must never do.** It must not read a clock, sleep, start a thread or use real randomness: the time is the
+//! `now` of each call, and random decisions depend on a seed, so that a run can be repeated exactly. It must not keep
+//! data after the end of the process.
 //!
 //! **Where to start.** [`ram`] for the simplest complete device, `queue` for the checks that all devices share,
 //! [`faulty`] for the list of faults.

@@ -1,10 +1,10 @@
-//! A drive's timing on top of any device: latencies, rate limits and queue depth.
+//! A device with the timing of a drive: latencies, rate limits and queue depth.
 //!
-//! The model keeps no thread and reads no clock. An I/O is given the time at which it completes when the
-//! doorbell rings; `poll` lets it go once the `now` it is passed has reached that time. Rates are a line per
-//! direction: each I/O occupies the drive for its share of the IOPS or bandwidth limit, whichever is longer,
-//! and the next one begins after it. I/Os of one kind finish in the order they began, so a queue per kind is
-//! all the bookkeeping there is (performance.md section 9 asks for less than 15 ns per I/O).
+//! The model has no thread and reads no clock. The doorbell determines the completion time of an I/O, and `poll`
+//! completes the I/O if its `now` has reached that time. Each direction has one rate limit: each I/O occupies the drive
+//! for its share of the IOPS limit or of the bandwidth limit, whichever is longer, and the next I/O starts after it.
+//! I/Os of one kind complete in the order of their start, so that one queue per kind is sufficient (performance.md
+//! section 9 requires less than 15 ns per I/O).
 
 mod pipes;
 mod queue;
@@ -16,20 +16,20 @@ use std::sync::{Arc, Mutex};
 use strake_block::{BlockDevice, DeviceError, DeviceInfo, IoQueue};
 use strake_units::{CoreIndex, Nanos};
 
-/// What a drive can do. A rate of 0 means no limit.
+/// The performance of a drive. A rate of 0 means no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Profile {
-    /// What the profile is called where results are printed.
+    /// The name of the profile in printed results.
     pub name: &'static str,
     /// Time from start to completion of most reads.
     pub read_latency: Nanos,
-    /// The same for one read in [`Profile::TAIL_EVERY`], which makes it the 99th percentile.
+    /// The latency of one read in [`Profile::TAIL_EVERY`], which makes it the 99th percentile.
     pub read_latency_tail: Nanos,
     /// Time from start to completion of most writes.
     pub write_latency: Nanos,
-    /// The same for one write in [`Profile::TAIL_EVERY`].
+    /// The latency of one write in [`Profile::TAIL_EVERY`].
     pub write_latency_tail: Nanos,
-    /// Time a flush takes.
+    /// Time from start to completion of a flush.
     pub flush_latency: Nanos,
     /// Reads per second.
     pub read_iops: u64,
@@ -39,30 +39,30 @@ pub struct Profile {
     pub read_bytes_per_s: u64,
     /// Bytes written per second.
     pub write_bytes_per_s: u64,
-    /// How much of the drive's writing time one read takes away, in percent of the time the read itself
-    /// occupies the drive. 0: reads and writes do not disturb each other.
+    /// The write time that one read consumes, in percent of the time for which the read occupies the drive. With 0,
+    /// reads have no effect on writes.
     pub read_cost_to_writes_percent: u32,
-    /// The reverse: how much of the drive's reading time one write takes, in percent of the time of the write.
+    /// The read time that one write consumes, in percent of the time for which the write occupies the drive.
     pub write_cost_to_reads_percent: u32,
-    /// How far usual latencies lie from their mean, in percent of it. Above 0 the seed decides which latency an
-    /// I/O has, which ones are slow, and one I/O in [`Profile::STALL_EVERY`] takes four times the tail latency;
-    /// at 0 every I/O takes the usual latency and exactly every [`Profile::TAIL_EVERY`]-th the tail latency.
+    /// The maximum difference of usual latencies from their mean, in percent of the mean. Above 0, the seed determines
+    /// the latency of each I/O, and one I/O in [`Profile::STALL_EVERY`] takes four times the tail latency. With 0,
+    /// every I/O has the usual latency, and exactly every [`Profile::TAIL_EVERY`]-th I/O the tail latency.
     pub latency_spread_percent: u32,
-    /// What decides at random.
+    /// The seed of random decisions.
     pub seed: u64,
-    /// I/Os in the drive at one time per queue; more wait in front of it.
+    /// Maximum number of I/Os in the drive per queue; further I/Os wait outside.
     pub queue_depth: u32,
 }
 
 impl Profile {
-    /// Every so-many-th I/O takes the tail latency: a little more than 1 in 100, so that the 99th percentile
-    /// falls into the tail.
+    /// One I/O in this many has the tail latency. This is a little more than 1 in 100, so that the 99th percentile is
+    /// in the tail.
     pub const TAIL_EVERY: u32 = 64;
 
-    /// One I/O in so many stalls, where latencies vary at random.
+    /// One I/O in this many stalls, if latencies vary at random.
     pub const STALL_EVERY: u32 = 2048;
 
-    /// A WD SN861-class PCIe 5 drive with the published numbers that the baselines we compare with used
+    /// A drive of the class of the WD SN861 (PCIe 5), with the published values that the compared baselines used
     /// (performance.md section 9): reads 63/75 us, writes 9.7/12 us, 3.0M/362k IOPS, 13.6/7.2 GB/s.
     pub const SN861: Self = Self {
         name: "SN861",
@@ -82,8 +82,8 @@ impl Profile {
         queue_depth: 1024,
     };
 
-    /// A Micron 9650-class PCIe 6 drive: 5.5M/900k IOPS and 28/14 GB/s, as Micron published in July 2025. No latency
-    /// was published, so latencies are those of [`Profile::SN861`].
+    /// A drive of the class of the Micron 9650 (PCIe 6): 5.5M/900k IOPS and 28/14 GB/s, as Micron published in July
+    /// 2025. No latency was published, so that the latencies are those of [`Profile::SN861`].
     pub const M9650: Self = Self {
         name: "9650",
         read_iops: 5_500_000,
@@ -93,9 +93,9 @@ impl Profile {
         ..Self::SN861
     };
 
-    /// The same drive as it is in use: latencies vary by 15 %, one I/O in 2048 stalls, and reads and writes take
-    /// time from each other. How much they take is an assumption (a quarter of a read's time from writes, half
-    /// of a write's time from reads): the published numbers are for one kind of work at a time.
+    /// Returns the drive under a mixed load: latencies vary by 15 %, one I/O in 2048 stalls, and reads and writes
+    /// consume time of each other. The amounts are assumptions (a read consumes a quarter of its time from writes, a
+    /// write half of its time from reads), because the published values are for one kind of load at a time.
     #[must_use]
     pub const fn mixed(mut self, seed: u64) -> Self {
         self.read_cost_to_writes_percent = 25;
@@ -105,7 +105,7 @@ impl Profile {
         self
     }
 
-    /// No latency and no limits: what the model itself costs.
+    /// No latency and no limits, to measure the cost of the model itself.
     pub const INSTANT: Self = Self {
         name: "instant",
         read_latency: Nanos(0),
@@ -124,8 +124,8 @@ impl Profile {
         queue_depth: 1024,
     };
 
-    /// The same latencies with all rates divided by `by` (0 counts as 1): drives slow enough that a test
-    /// machine can reach their limit.
+    /// Returns the same latencies with all rates divided by `by` (0 counts as 1), so that a test host can reach the
+    /// limits of the drive.
     #[must_use]
     pub const fn slower(mut self, by: u64) -> Self {
         let by = if by == 0 { 1 } else { by };
@@ -149,7 +149,7 @@ impl Profile {
     }
 }
 
-/// A device with the timing of a [`Profile`]. All its queues share the drive's rates.
+/// A device with the timing of a [`Profile`]. All queues share the rates of the drive.
 #[derive(Debug)]
 pub struct Modelled<D> {
     inner: D,
@@ -158,16 +158,16 @@ pub struct Modelled<D> {
 }
 
 impl<D: BlockDevice> Modelled<D> {
-    /// Gives `inner` the timing of `profile`.
+    /// Returns `inner` with the timing of `profile`.
     ///
     /// # Errors
-    /// When the profile contradicts itself.
+    /// The profile is inconsistent.
     pub fn new(inner: D, profile: Profile) -> Result<Self, ProfileError> {
         profile.check()?;
         Ok(Self { inner, profile, pipes: Arc::new(Mutex::new(Pipes::new(&profile))) })
     }
 
-    /// The timing in use.
+    /// Returns the timing in use.
     #[must_use]
     pub const fn profile(&self) -> &Profile {
         &self.profile

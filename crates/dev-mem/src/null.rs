@@ -1,25 +1,25 @@
-//! A drive that does nothing, correctly: the floor under every benchmark.
+//! A drive that performs no I/O but checks requests. It is the lower bound of every benchmark.
 
 use crate::device::MemSpec;
 use crate::queue::{Limits, Line};
 use strake_block::{BlockDevice, CompletionBatch, DeviceError, DeviceInfo, Io, IoQueue, Readiness};
 use strake_units::{BlockSize, CoreIndex, Nanos};
 
-/// A drive that completes at the next poll and touches no data: reads leave their buffers as they are, writes
-/// go nowhere. Requests a real drive would refuse are refused.
+/// A drive that completes requests at the next poll and stores no data: reads do not change their buffers, and writes
+/// are discarded. It refuses the requests that a real drive would refuse.
 #[derive(Clone, Debug)]
 pub struct NullDevice {
     spec: MemSpec,
 }
 
 impl NullDevice {
-    /// A null drive of `blocks` blocks.
+    /// Returns a null drive of `blocks` blocks.
     #[must_use]
     pub fn new(blocks: u64, block_size: BlockSize) -> Self {
         Self::with_spec(MemSpec::new(blocks, block_size))
     }
 
-    /// A null drive that claims to be like `spec`.
+    /// Returns a null drive with the reported properties `spec`.
     #[must_use]
     pub const fn with_spec(spec: MemSpec) -> Self {
         Self { spec }

@@ -1,12 +1,12 @@
-//! What all queues of this crate share: the check of a request against the drive's limits, and the line of
-//! requests waiting for a doorbell and a poll.
+//! The common parts of all queues of this crate: the check of a request against the limits of the drive, and the list
+//! of requests that wait for a doorbell and a poll.
 
 use strake_block::{
     CompletionBatch, DeallocateReads, DeviceInfo, Io, IoError, IoErrorKind, Op, Readiness,
 };
 use strake_units::{BlockSize, Lba, LbaRange};
 
-/// The numbers a request is checked against, copied once when a queue opens.
+/// The limits for the check of a request, which are copied once when a queue is opened.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) blocks: u64,
@@ -27,7 +27,7 @@ impl Limits {
         }
     }
 
-    /// Whether a device with these limits can do `op` at all.
+    /// Checks that a device with these limits can execute `op`.
     #[inline]
     pub(crate) fn check(&self, op: &Op) -> Result<(), IoError> {
         match op {
@@ -72,15 +72,15 @@ impl Limits {
     }
 }
 
-/// Requests in order of submission. Only those the doorbell was rung for are visible to the device, so that a
-/// caller who forgets the doorbell waits forever here as it would on a real drive.
+/// Requests in order of submission. Only requests before the last doorbell are visible to the device, so that a caller
+/// without a doorbell waits forever, as with a real drive.
 ///
-/// They wait as the completions that they become, in a batch that changes places with the caller's where it can: a
-/// request is written once, and then it is looked at where it is.
+/// The requests wait as completions in a batch, which is exchanged with the batch of the caller if possible. A request
+/// is therefore written only once.
 #[derive(Debug)]
 pub(crate) struct Line {
     waiting: CompletionBatch,
-    /// As many of them as the doorbell was rung for.
+    /// The number of requests before the last doorbell.
     rung: usize,
 }
 
@@ -89,7 +89,7 @@ impl Line {
         Self { waiting: CompletionBatch::new(depth.max(1) as usize), rung: 0 }
     }
 
-    // Handing the request back is the contract of `IoQueue::submit`.
+    // The contract of `IoQueue::submit` requires the return of the request.
     #[allow(clippy::result_large_err)]
     #[inline]
     pub(crate) fn submit(&mut self, io: Io) -> Result<(), Io> {
@@ -104,7 +104,7 @@ impl Line {
         self.rung = self.waiting.len();
     }
 
-    /// Executes what was rung, as far as the batch has room.
+    /// Executes the visible requests, as far as the batch has space.
     #[inline]
     pub(crate) fn complete(
         &mut self,

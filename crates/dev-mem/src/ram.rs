@@ -1,9 +1,8 @@
-//! A drive that keeps its bytes in memory.
+//! A drive that stores its bytes in memory.
 //!
-//! Extents of 64 KiB are allocated when first written and freed when deallocated or zeroed, so a large empty
-//! drive costs almost nothing. Each extent has a lock, because queues of several cores share the bytes. Those
-//! locks and allocations exist here and only here: a real drive has its own memory and no queue of ours waits
-//! on a lock for it.
+//! Extents of 64 KiB are allocated at their first write and freed when they are deallocated or zeroed, so that a large
+//! empty drive needs almost no memory. Each extent has a lock, because queues of several cores share the bytes. Only
+//! this drive has such locks and allocations: a real drive has its own memory, and no queue waits for a lock on it.
 
 mod store;
 
@@ -18,10 +17,11 @@ use strake_block::{
 };
 use strake_units::{BlockSize, CoreIndex, Lba, LbaRange, Nanos};
 
-/// Bytes allocated, locked and freed together.
+/// Bytes that are allocated, locked and freed together.
 pub const EXTENT_BYTES: usize = 64 << 10;
 
-/// A drive in memory. Clones share the bytes: keep one to look at the medium while another is in use.
+/// A drive in memory. Clones share the bytes, so that a test can read the medium through a clone while the drive is in
+/// use.
 #[derive(Clone)]
 pub struct RamDevice {
     medium: Arc<Medium>,
@@ -33,20 +33,20 @@ struct Medium {
 }
 
 impl RamDevice {
-    /// An all-zero drive of `blocks` blocks.
+    /// Returns a drive of `blocks` blocks of zeroes.
     #[must_use]
     pub fn new(blocks: u64, block_size: BlockSize) -> Self {
         Self::with_spec(MemSpec::new(blocks, block_size))
     }
 
-    /// An all-zero drive like `spec`.
+    /// Returns a drive of zeroes with the properties `spec`.
     #[must_use]
     pub fn with_spec(spec: MemSpec) -> Self {
         let store = Store::new(spec.blocks << spec.block_size.shift());
         Self { medium: Arc::new(Medium { spec, store }) }
     }
 
-    /// Copies bytes of the medium out, whatever the queues are doing.
+    /// Copies bytes of the medium, independently of the queues.
     ///
     /// # Errors
     /// [`IoErrorKind::OutOfRange`] when the bytes are not all on the drive.
@@ -66,7 +66,7 @@ impl RamDevice {
         Ok(())
     }
 
-    /// Bytes of memory the content takes up now.
+    /// Returns the bytes of memory that the content needs now.
     #[must_use]
     pub fn allocated_bytes(&self) -> u64 {
         self.medium.store.allocated_bytes()

@@ -1,7 +1,7 @@
-//! A device that writes down what reaches it: which operation, where, and how durable it was asked to be.
+//! A device that records its operations: the kind, the range and the requested durability.
 //!
-//! Tests of every export put it under a server. What a request said is then compared with what the device got, so that
-//! a durability that is parsed well and dropped on the way is seen.
+//! Tests of every export use it below a server. They compare the request with the operation of the device, and
+//! therefore detect a durability that is parsed correctly but not forwarded.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,7 +10,7 @@ use strake_units::{BlockSize, CoreIndex, LbaRange, Nanos};
 
 use crate::intercept::Intercept;
 
-/// An operation as it reached the device.
+/// An operation that reached the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
     /// A read of these blocks.
@@ -19,9 +19,9 @@ pub enum Seen {
     Write(LbaRange, Durability),
     /// A flush.
     Flush,
-    /// These blocks were given up.
+    /// A deallocation of these blocks.
     Deallocate(LbaRange),
-    /// Zeroes to these blocks.
+    /// A write of zeroes to these blocks.
     Zeroes(LbaRange, Durability),
 }
 
@@ -38,18 +38,18 @@ impl Seen {
     }
 }
 
-/// What reached the queues of a [`Recorder`], in order of submission. Clones share it.
+/// The operations that reached the queues of a [`Recorder`], in order of submission. Clones share the record.
 #[derive(Clone, Debug, Default)]
 pub struct Record(Arc<Mutex<Vec<Seen>>>);
 
 impl Record {
-    /// Takes all that was recorded and leaves it empty.
+    /// Returns the recorded operations and clears the record.
     #[must_use]
     pub fn take(&self) -> Vec<Seen> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// As [`take`](Self::take), without the reads.
+    /// Returns the operations of [`take`](Self::take) without the reads.
     #[must_use]
     pub fn changes(&self) -> Vec<Seen> {
         self.take().into_iter().filter(|seen| !matches!(seen, Seen::Read(_))).collect()
@@ -60,7 +60,7 @@ impl Record {
     }
 }
 
-/// A device that records every operation that it takes, before it hands it to the device within.
+/// A device that records every operation that the inner device accepts.
 #[derive(Clone, Debug)]
 pub struct Recorder<D> {
     inner: D,
@@ -68,7 +68,7 @@ pub struct Recorder<D> {
 }
 
 impl<D: BlockDevice> Recorder<D> {
-    /// Records what reaches `inner`.
+    /// Records the operations that reach `inner`.
     #[must_use]
     pub fn new(inner: D) -> (Self, Record) {
         let record = Record::default();
@@ -86,7 +86,7 @@ impl<D: BlockDevice> BlockDevice for Recorder<D> {
         let size = self.inner.info().block_size;
         Ok(Box::new(Intercept::new(inner, move |queue, io| {
             let seen = Seen::of(&io.op, size);
-            // What is handed back comes again, and only counts then.
+            // A returned request is submitted again, and is recorded only when it is accepted.
             queue.submit(io).inspect(|()| record.push(seen))
         })))
     }

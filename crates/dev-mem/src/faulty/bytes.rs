@@ -1,5 +1,5 @@
-//! Bytes of a device that differ from what is below: runs that never overlap, and the log of writes a cache
-//! has not made stable.
+//! Bytes of a device that differ from the inner device: runs that never overlap, and the log of writes that a cache has
+//! not made stable.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ impl Run {
         }
     }
 
-    /// Cuts off and returns what follows the first `at` bytes.
+    /// Removes and returns the bytes after the first `at` bytes.
     pub(super) fn split_off(&mut self, at: u64) -> Self {
         match self {
             Self::Zeroes(len) => {
@@ -30,7 +30,7 @@ impl Run {
         }
     }
 
-    /// Copies the part that overlaps into `target`; both begin at the bytes given.
+    /// Copies the overlapping part into `target`. The arguments are the first bytes of the run and of `target`.
     pub(super) fn copy_into(&self, start: u64, target: &mut [u8], target_start: u64) {
         let from = start.max(target_start);
         let to = (start + self.len()).min(target_start + target.len() as u64);
@@ -54,7 +54,7 @@ pub(super) struct Runs {
 }
 
 impl Runs {
-    /// Makes a run begin at `byte` if one covers it.
+    /// Divides the run that covers `byte`, so that a run starts at `byte`.
     fn split_at(&mut self, byte: u64) {
         if let Some((start, run)) = self.runs.range_mut(..byte).next_back()
             && byte < start + run.len()
@@ -87,7 +87,7 @@ impl Runs {
     }
 }
 
-/// How far a write in the cache has come.
+/// The progress of a write in the cache.
 ///
 /// ```text
 /// Arrived --answered--> Answered --flush--> Stable
@@ -108,8 +108,8 @@ struct Entry {
     progress: Progress,
 }
 
-/// A drive's write cache. What it shows is always the newest; what survives a power cut is what is stable, and
-/// of the rest what fate decides.
+/// The write cache of a drive. Reads always return the newest content. After a power cut, stable writes survive, and
+/// the caller determines the result of the others.
 #[derive(Debug, Default)]
 pub(super) struct Cache {
     stable: Runs,
@@ -118,7 +118,7 @@ pub(super) struct Cache {
 }
 
 impl Cache {
-    /// Takes a write in; the serial number names it when it is answered.
+    /// Records a write. The serial number identifies the write at its completion.
     pub(super) fn record(&mut self, start: u64, run: Run, progress: Progress) -> u64 {
         self.next += 1;
         self.log.push(Entry { serial: self.next, start, run, progress });
@@ -135,7 +135,7 @@ impl Cache {
         }
     }
 
-    /// Makes stable what a flush must: writes that were answered before. The others may come to harm.
+    /// Makes the writes stable that a flush must make stable: those that completed before. Other writes may be lost.
     pub(super) fn flush(&mut self) {
         for entry in &mut self.log {
             if entry.progress == Progress::Answered {
@@ -154,7 +154,7 @@ impl Cache {
         }
     }
 
-    /// Lays the cache's content over bytes read from below.
+    /// Copies the content of the cache over bytes that were read from the inner device.
     pub(super) fn copy_into(&self, target: &mut [u8], start: u64) {
         self.stable.copy_into(target, start);
         for entry in &self.log {
@@ -162,13 +162,13 @@ impl Cache {
         }
     }
 
-    /// Writes that a power cut may take.
+    /// Returns the number of writes that a power cut may lose.
     pub(super) fn unflushed(&self) -> usize {
         self.log.iter().filter(|entry| entry.progress != Progress::Stable).count()
     }
 
-    /// Cuts the power: `keep` is asked for each unflushed write, oldest first, up to which of its bytes it
-    /// survives, given where it starts and ends. What is left is stable.
+    /// Cuts the power. For each unflushed write, in ascending order, `keep` returns the end of the bytes that survive;
+    /// its arguments are the start and the end of the write. The surviving bytes are stable.
     pub(super) fn power_cut(&mut self, mut keep: impl FnMut(u64, u64) -> u64) {
         for mut entry in std::mem::take(&mut self.log) {
             let end = entry.start + entry.run.len();
@@ -180,7 +180,7 @@ impl Cache {
         }
     }
 
-    /// Takes everything out: runs that do not overlap, in order.
+    /// Removes and returns all content as runs that do not overlap, in order.
     pub(super) fn take(&mut self) -> impl Iterator<Item = (u64, Run)> + use<> {
         self.power_cut(|_, end| end);
         std::mem::take(&mut self.stable.runs).into_iter()

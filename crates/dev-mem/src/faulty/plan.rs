@@ -1,4 +1,4 @@
-//! The handle that decides what goes wrong.
+//! The handle that selects the faults.
 
 use super::bytes::{Cache, Progress, Run};
 use super::random::Random;
@@ -8,30 +8,29 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use strake_block::{Durability, Op};
 use strake_units::{BlockSize, LbaRange};
 
-/// What a power cut does to one unflushed write.
+/// The effect of a power cut on one unflushed write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It reached the medium.
+    /// The write reached the medium.
     Keep,
-    /// It did not.
+    /// The write did not reach the medium.
     Drop,
-    /// So many of its first bytes did.
+    /// This number of its first bytes reached the medium.
     Tear(u64),
 }
 
-/// Whether the device tells the truth about stable writes.
+/// The behaviour of the device for flush and FUA.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Flush {
     /// Flush and FUA make writes stable.
     #[default]
     Honest,
-    /// They succeed and do nothing.
+    /// Flush and FUA succeed without an effect.
     Lying,
 }
 
-/// Decides the faults of one [`Faulty`](super::Faulty) device. Clones are handles to the same plan; any thread
-/// may use one while the device is working, and what it changes holds for every operation whose doorbell is
-/// rung afterwards.
+/// Selects the faults of one [`Faulty`](super::Faulty) device. Clones are handles to the same plan. Any thread may use
+/// a handle while the device works; a change applies to all operations whose doorbell follows the change.
 #[derive(Clone, Debug)]
 pub struct FaultPlan {
     shared: Arc<Shared>,
@@ -51,9 +50,9 @@ pub(super) struct State {
     rules: Vec<Armed>,
     next_rule: u64,
     gone: bool,
-    /// Queues opened in an earlier epoch stay gone.
+    /// Queues of an earlier epoch remain gone.
     epoch: u64,
-    /// Hung operations of an earlier release go on.
+    /// Hung operations from before a release continue.
     releases: u64,
     blocks_max: Option<u64>,
     cache: Option<Cache>,
@@ -61,15 +60,15 @@ pub(super) struct State {
 }
 
 impl FaultPlan {
-    /// A plan in which nothing goes wrong yet. Everything left to chance follows from `seed`.
+    /// Returns a plan without faults. All random decisions depend on `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let state = Mutex::new(State { seed, ..State::default() });
         Self { shared: Arc::new(Shared { version: AtomicU64::new(0), state }) }
     }
 
-    /// The same plan with a volatile write cache: writes stay in it until flushed or written with FUA, and
-    /// reads see them. Turn it on before the device is used.
+    /// Returns the plan with a volatile write cache: writes remain in the cache until they are flushed, or bypass it
+    /// with FUA, and reads see the cache. Call this function before the device is used.
     #[must_use]
     pub fn with_cache(self) -> Self {
         self.change(|state| state.cache = Some(Cache::default()));
@@ -84,7 +83,7 @@ impl FaultPlan {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        // A test that panicked with the plan locked is failing already; the rest of it may still look.
+        // A test that panicked with the plan locked has already failed. Its other parts may still use the plan.
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -92,7 +91,7 @@ impl FaultPlan {
         self.shared.version.load(Ordering::Acquire)
     }
 
-    /// Adds a rule after those there are.
+    /// Adds a rule after the existing ones.
     pub fn add(&self, rule: Rule) -> RuleId {
         self.change(|state| {
             state.next_rule += 1;
@@ -103,7 +102,7 @@ impl FaultPlan {
         })
     }
 
-    /// Removes a rule; how often it had struck, or `None` when there is no such rule (or no longer).
+    /// Removes a rule and returns the number of its strikes, or `None` if the rule does not exist.
     pub fn remove(&self, id: RuleId) -> Option<u64> {
         self.change(|state| {
             let index = state.rules.iter().position(|armed| armed.id == id)?;
@@ -111,57 +110,57 @@ impl FaultPlan {
         })
     }
 
-    /// How often a rule has struck, or `None` when there is no such rule.
+    /// Returns the number of strikes of a rule, or `None` if the rule does not exist.
     #[must_use]
     pub fn struck(&self, id: RuleId) -> Option<u64> {
         self.lock().rules.iter().find(|armed| armed.id == id).map(|armed| armed.struck)
     }
 
-    /// Takes all rules away. What hangs continues hanging.
+    /// Removes all rules. Hung operations remain hung.
     pub fn clear(&self) {
         self.change(|state| state.rules.clear());
     }
 
-    /// Lets everything that hangs now go on. It is done and answered at the next polls.
+    /// Continues all operations that hang now. The next polls execute and complete them.
     pub fn release(&self) {
         self.change(|state| state.releases += 1);
     }
 
-    /// Pulls the device: everything outstanding and everything from now on answers
-    /// [`Gone`](strake_block::IoErrorKind::Gone), and no queue opens.
+    /// Removes the device: all outstanding and later operations fail with [`Gone`](strake_block::IoErrorKind::Gone),
+    /// and no queue can be opened.
     pub fn vanish(&self) {
         self.change(State::vanish);
     }
 
-    /// Puts the device back with what is on it. New queues open; those from before it vanished stay gone, as a
-    /// drive that is plugged in again is a new one to the operating system.
+    /// Returns the device with its content. New queues can be opened. Queues from before the removal remain gone,
+    /// because for the operating system a reinserted drive is a new drive.
     pub fn return_device(&self) {
         self.change(|state| state.gone = false);
     }
 
-    /// Shrinks the device to `blocks` blocks. What lies beyond is out of range from now on.
+    /// Shrinks the device to `blocks` blocks. Blocks beyond this size are then out of range.
     pub fn shrink_to(&self, blocks: u64) {
         self.change(|state| state.blocks_max = Some(blocks));
     }
 
-    /// Gives a shrunk device its size back.
+    /// Restores the size of a shrunk device.
     pub fn unshrink(&self) {
         self.change(|state| state.blocks_max = None);
     }
 
-    /// Whether flush and FUA do what they say. Without a modelled cache there is nothing to lie about.
+    /// Selects whether flush and FUA have an effect. Without a modelled cache, the selection has no effect.
     pub fn lie_about_flush(&self, flush: Flush) {
         self.change(|state| state.flush = flush);
     }
 
-    /// Writes that a power cut could take now.
+    /// Returns the number of writes that a power cut could lose now.
     #[must_use]
     pub fn unflushed(&self) -> usize {
         self.lock().cache.as_ref().map_or(0, Cache::unflushed)
     }
 
-    /// Cuts the power: each unflushed write survives or not as `seed` decides, and with `tear` some survive in
-    /// part. Queues opened before are gone; new ones open at once.
+    /// Cuts the power. `seed` determines which unflushed writes survive; with `tear`, some survive in part. Earlier
+    /// queues are gone, and new queues can be opened immediately.
     pub fn power_cut(&self, seed: u64, tear: Option<TearUnit>) {
         let mut random = Random::new(seed);
         self.cut_power(|start, end| match (random.below(4), tear) {
@@ -171,8 +170,8 @@ impl FaultPlan {
         });
     }
 
-    /// Cuts the power with the fate of each unflushed write decided by `fate`, which is given its number,
-    /// oldest first. This is how all subsets are tried.
+    /// Cuts the power. `fate` returns the fate of each unflushed write from its number, in ascending order. Tests use
+    /// it to try all subsets.
     pub fn power_cut_with(&self, mut fate: impl FnMut(usize) -> Fate) {
         let mut number = 0;
         self.cut_power(|start, end| {
@@ -212,11 +211,11 @@ impl FaultPlan {
     }
 }
 
-/// What a cache makes of an operation.
+/// The result of an operation in the cache.
 pub(super) enum Cached {
-    /// Not its business: the inner device does it.
+    /// The cache does not apply, and the inner device executes the operation.
     Below,
-    /// Done. A write has a serial number, by which it is reported as answered.
+    /// The cache executed the operation. A write has a serial number, which is reported at its completion.
     Done(Option<u64>),
 }
 
@@ -238,17 +237,17 @@ impl State {
         self.blocks_max
     }
 
-    /// True when every operation passes through untouched.
+    /// Returns true if no operation is changed.
     pub(super) fn is_idle(&self) -> bool {
         self.rules.is_empty() && self.cache.is_none() && self.blocks_max.is_none()
     }
 
-    /// What goes wrong with `op`, if anything.
+    /// Returns the fault of `op`, if it has one.
     pub(super) fn strike(&mut self, op: &Op, range: LbaRange) -> Option<(Effect, u64)> {
         self.rules.iter_mut().find_map(|armed| armed.strike(op, range))
     }
 
-    /// Does `op` in the cache, when there is one and it is its business.
+    /// Executes `op` in the cache if the plan has a cache that applies to `op`.
     pub(super) fn cached(&mut self, op: &Op, size: BlockSize) -> Cached {
         let Some(cache) = &mut self.cache else {
             return Cached::Below;
@@ -281,7 +280,7 @@ impl State {
         Cached::Done(Some(serial))
     }
 
-    /// Records the beginning of a torn write, when there is a cache.
+    /// Records the first part of a torn write if the plan has a cache.
     pub(super) fn cached_part(&mut self, start: u64, data: &[u8]) -> Cached {
         match &mut self.cache {
             Some(cache) => {
@@ -291,14 +290,14 @@ impl State {
         }
     }
 
-    /// Lays the cache over a read's bytes.
+    /// Copies the content of the cache over the bytes of a read.
     pub(super) fn overlay(&self, target: &mut [u8], start: u64) {
         if let Some(cache) = &self.cache {
             cache.copy_into(target, start);
         }
     }
 
-    /// A write was reported to its owner.
+    /// Records that the completion of a write was reported to the caller.
     pub(super) fn answered(&mut self, serial: u64) {
         if let Some(cache) = &mut self.cache {
             cache.answered(serial);

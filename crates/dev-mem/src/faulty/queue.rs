@@ -1,4 +1,4 @@
-//! Carrying requests to the inner device, or not, or wrongly.
+//! The queue that forwards requests to the inner device with the selected faults.
 
 use super::plan::{Cached, FaultPlan};
 use super::random::Random;
@@ -15,23 +15,23 @@ type Outcome = Result<(), IoError>;
 
 const GONE: IoError = IoError::new(IoErrorKind::Gone);
 
-/// What is to happen with a request besides what the inner device does.
+/// The additional work for a request besides that of the inner device.
 #[derive(Debug, Default)]
 struct Job {
     token: Token,
-    /// The request as submitted, when the inner device does another one in its place.
+    /// The submitted request, if the inner device executes another request instead.
     home: Option<Op>,
-    /// Where it was to go before it was sent elsewhere.
+    /// The original address of a misdirected request.
     restore: Option<Lba>,
-    /// Flip a bit of what was read, chosen by this seed.
+    /// The seed that selects the bit to flip in the read data.
     flip: Option<u64>,
-    /// What to say when it worked.
+    /// The result to report after a success.
     end: Option<Outcome>,
-    /// Answer no earlier.
+    /// The earliest time of the completion.
     hold: Option<Nanos>,
-    /// Report to the cache when answered.
+    /// The serial number to report to the cache at the completion.
     serial: Option<u64>,
-    /// Bytes to write once the block that they end in has been read.
+    /// Bytes to write after the read of their last block.
     torn: Option<Vec<u8>>,
 }
 
@@ -41,7 +41,7 @@ struct Slot {
     done: Option<(Op, Outcome)>,
 }
 
-/// What the queue last knew of the plan.
+/// The last known state of the plan.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     version: u64,
@@ -64,7 +64,7 @@ pub(super) struct FaultyQueue {
     /// Hung requests with the number of releases when they hung.
     hung: VecDeque<(u32, u64, Op)>,
     held: VecDeque<(Nanos, u32)>,
-    /// When the last of those that are answered one by one is answered.
+    /// The completion time of the last operation with the effect `OneByOne`.
     row_ends: Nanos,
     ready: VecDeque<u32>,
     batch: CompletionBatch,
@@ -103,7 +103,7 @@ impl FaultyQueue {
         queue
     }
 
-    /// Catches up with changes of the plan.
+    /// Applies changes of the plan.
     fn look(&mut self) {
         let version = self.plan.version();
         if version == self.known.version {
@@ -169,7 +169,7 @@ impl FaultyQueue {
         &mut self.slots[index as usize].job
     }
 
-    /// Does `op` as it is: in the cache if there is one, else below.
+    /// Executes `op` without a fault, in the cache if the plan has one, and otherwise on the inner device.
     fn forward(&mut self, index: u32, op: Op) {
         let cached = self.plan.lock().cached(&op, self.limits.size);
         match cached {
@@ -241,7 +241,7 @@ impl FaultyQueue {
                 self.job(index).home = Some(op);
                 self.write_part(index, range.start, bytes);
             }
-            // Zeroing is done by the block, so it tears between blocks.
+            // Zeroes are written in whole blocks, so that the write tears between blocks.
             Op::WriteZeroes { durability, .. } if cut - first >= u64::from(size.bytes()) => {
                 let range = LbaRange::new(range.start, (cut - first) >> size.shift());
                 let part = Op::WriteZeroes { range, durability: *durability };
@@ -256,8 +256,8 @@ impl FaultyQueue {
         }
     }
 
-    /// Writes bytes that may end inside a block. The inner device only takes blocks, so the last one is read
-    /// first and its rest written back.
+    /// Writes bytes that may end inside a block. The inner device accepts only whole blocks, so that the last block is
+    /// read first and its rest is rewritten.
     fn write_part(&mut self, index: u32, at: Lba, bytes: Vec<u8>) {
         let size = self.limits.size;
         let cached = self.plan.lock().cached_part(at.bytes(size), &bytes);
@@ -313,7 +313,7 @@ impl FaultyQueue {
         }
     }
 
-    /// The request has ended; it goes home as it came.
+    /// Completes a request with its original operation.
     fn conclude(&mut self, index: u32, mut op: Op, result: Outcome) {
         let job = self.job(index);
         if let (Some(at), Some(place)) = (job.restore.take(), place(&mut op)) {
@@ -330,7 +330,7 @@ impl FaultyQueue {
         }
     }
 
-    /// Lets hung requests go: on, after a release, or home, after the device went.
+    /// Continues hung requests after a release, and completes them with an error after the removal of the device.
     fn unhang(&mut self) {
         for _ in 0..self.hung.len() {
             let Some((index, releases, op)) = self.hung.pop_front() else {
@@ -406,7 +406,7 @@ impl IoQueue for FaultyQueue {
             self.inner_done(done.token.0 as u32, done.op, done.result);
         }
         self.batch = gathered;
-        // What was released, and the second halves of torn writes.
+        // This doorbell is for released requests and for the second parts of torn writes.
         self.inner.ring_doorbell(now);
         self.unhold(now);
         self.emit(batch);
@@ -429,7 +429,7 @@ impl IoQueue for FaultyQueue {
     }
 }
 
-/// Where an operation goes, to be changed; a flush goes nowhere.
+/// Returns a reference to the address of an operation; a flush has no address.
 fn place(op: &mut Op) -> Option<&mut Lba> {
     match op {
         Op::Read { at, .. } | Op::Write { at, .. } => Some(at),

@@ -1,7 +1,7 @@
-//! Chance that repeats.
+//! A repeatable random number generator.
 
-/// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014, with the
-/// constants of its reference code). Small, seedable by any number, good enough to choose faults.
+/// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014, with the constants
+/// of its reference code). The generator is small, accepts any seed, and is sufficient for the selection of faults.
 #[derive(Clone, Debug)]
 pub(super) struct Random(u64);
 
@@ -18,8 +18,8 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `limit`, which is not 0. The bias of the multiplication is below 2^-32 for the small
-    /// limits used here.
+    /// Returns a number below `limit`, which is not 0. The bias of the multiplication is below 2^-32 for the small
+    /// limits in this module.
     pub(super) fn below(&mut self, limit: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(limit)) >> 64) as u64
     }

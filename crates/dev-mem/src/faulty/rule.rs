@@ -1,4 +1,4 @@
-//! What goes wrong, where and how often.
+//! The rules: kind, range and frequency of faults.
 
 use super::random::Random;
 use strake_block::{IoErrorKind, Op};
@@ -22,7 +22,7 @@ impl Ops {
     /// All operations.
     pub const ANY: Self = Self(31);
 
-    /// The operations of both sets.
+    /// Returns the operations of both sets.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
@@ -39,20 +39,20 @@ impl Ops {
     }
 }
 
-/// Which of the operations that fit a rule it strikes.
+/// The selection among the operations that match a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// Each.
+    /// Every operation.
     Always,
-    /// The n-th, counted from 1.
+    /// The n-th operation, counted from 1.
     Nth(u64),
-    /// Every n-th.
+    /// Every n-th operation.
     Every(u64),
-    /// Each with this chance in a million, by the plan's seed.
+    /// Every operation with this probability in a million, according to the seed of the plan.
     PerMillion(u32),
 }
 
-/// How finely a write tears.
+/// The unit in which a write tears.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TearUnit {
     /// At multiples of 512 bytes of the device, even inside a block of 4096.
@@ -69,7 +69,7 @@ impl TearUnit {
         }
     }
 
-    /// Where a write of the bytes `start..end` stops: at `start` (nothing written) or at a multiple of the
+    /// Returns the end of a torn write of the bytes `start..end`: `start` (nothing is written), or a multiple of the
     /// unit before `end`.
     pub(super) fn cut(self, start: u64, end: u64, random: &mut Random) -> u64 {
         let first = (start / self.bytes() + 1) * self.bytes();
@@ -81,53 +81,53 @@ impl TearUnit {
     }
 }
 
-/// What is said about a torn write.
+/// The reported result of a torn write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TearEnd {
-    /// That it worked.
+    /// The write reports a success.
     Success,
-    /// That it failed.
+    /// The write reports an error.
     Error(IoErrorKind),
 }
 
-/// What goes wrong with an operation.
+/// The fault of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// It is not done and fails.
+    /// The operation fails without an effect.
     Fail(IoErrorKind),
-    /// It is done and answered so much later.
+    /// The operation is executed, and completes with this delay.
     Delay(Nanos),
-    /// It is done, and answered so much later than the one before of those that its queue has.
+    /// The operation is executed, and completes this time after the previous operation with this effect in its queue.
     OneByOne(Nanos),
-    /// It is neither done nor answered until [`FaultPlan::release`](super::FaultPlan::release).
+    /// The operation is not executed and not completed until [`FaultPlan::release`](super::FaultPlan::release).
     Hang,
-    /// Of a write or write-zeroes only a beginning is done, its end chosen by the seed: nothing, or up to some
+    /// Only the first part of a write or write-zeroes is executed. The seed determines its end: nothing, or up to a
     /// multiple of the unit. Other operations are not affected.
     Tear {
-        /// Where it may tear.
+        /// The unit of the tear.
         unit: TearUnit,
-        /// What is said about it.
+        /// The reported result.
         end: TearEnd,
     },
-    /// It is done at another place. What then lies outside the device is lost. A flush is not affected.
+    /// The operation is executed at another address. Blocks outside the device are lost. A flush is not affected.
     Misdirect {
-        /// First block it is done at.
+        /// The first block of the actual operation.
         to: Lba,
     },
-    /// It is not done and succeeds. A read returns whatever its buffers held.
+    /// The operation succeeds without an effect. A read returns the old content of its buffers.
     Lose,
-    /// One bit of a read's answer, or of what a write stores, is wrong. Other operations are not affected.
+    /// One bit of the read data, or of the stored data of a write, is wrong. Other operations are not affected.
     Corrupt,
     /// The device is removed from now on, this operation included.
     Vanish,
 }
 
-/// Names a rule of a plan.
+/// The identifier of a rule of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RuleId(pub(super) u64);
 
-/// A fault and the operations it strikes. The first rule of a plan that strikes an operation decides; later
-/// rules do not see it.
+/// A fault and the operations that it affects. The first rule of a plan that affects an operation determines the fault;
+/// later rules do not apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule {
     ops: Ops,
@@ -138,27 +138,27 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// `effect` for each of `ops`, anywhere, without end.
+    /// Returns a rule with `effect` for every operation of `ops`, for all blocks, without a limit.
     #[must_use]
     pub const fn new(ops: Ops, effect: Effect) -> Self {
         Self { ops, range: None, when: When::Always, limit: u64::MAX, effect }
     }
 
-    /// Only operations that touch a block of `range`.
+    /// Restricts the rule to operations that overlap `range`.
     #[must_use]
     pub const fn within(mut self, range: LbaRange) -> Self {
         self.range = Some(range);
         self
     }
 
-    /// Only some of them.
+    /// Restricts the rule to a selection of the operations.
     #[must_use]
     pub const fn when(mut self, when: When) -> Self {
         self.when = when;
         self
     }
 
-    /// At most `times` times.
+    /// Limits the rule to `times` strikes.
     #[must_use]
     pub const fn limit(mut self, times: u64) -> Self {
         self.limit = times;
@@ -166,7 +166,7 @@ impl Rule {
     }
 }
 
-/// A rule in force.
+/// A rule of a plan with its state.
 #[derive(Debug)]
 pub(super) struct Armed {
     pub(super) id: RuleId,
@@ -178,12 +178,13 @@ pub(super) struct Armed {
 
 impl Armed {
     pub(super) fn new(id: RuleId, rule: Rule, seed: u64) -> Self {
-        // Each rule draws from a stream of its own, so that adding one does not change what others do.
+        // Each rule has its own stream of random numbers, so that an additional rule does not change the other rules.
         let mut mix = Random::new(seed ^ id.0.wrapping_mul(0xd6e8_feb8_6659_fd93));
         Self { id, rule, random: Random::new(mix.next()), seen: 0, struck: 0 }
     }
 
-    /// The effect on `op`, which touches `range`, and a seed for its details; `None` when it is spared.
+    /// Returns the effect on `op`, which covers `range`, and a seed for its details; `None` if the rule does not affect
+    /// the operation.
     pub(super) fn strike(&mut self, op: &Op, range: LbaRange) -> Option<(Effect, u64)> {
         let rule = &self.rule;
         let fits =

@@ -1,4 +1,4 @@
-//! One test per fault, named after what a person would see.
+//! One test per fault. The names describe the visible effect.
 
 use super::*;
 use crate::{NullDevice, RamDevice};
@@ -10,7 +10,7 @@ use strake_units::BlockSize;
 const SIZE: BlockSize = BlockSize::B4096;
 const BLOCKS: u64 = 64;
 
-/// A faulty RAM drive with a queue, and the RAM below to look at.
+/// A faulty RAM drive with a queue, and its inner RAM drive for inspection.
 struct Rig {
     ram: RamDevice,
     device: Faulty<RamDevice>,
@@ -47,7 +47,7 @@ impl Rig {
 
     fn poll(&mut self) -> Vec<Completion> {
         let mut batch = CompletionBatch::new(8);
-        // Torn writes take a read and a write below, and so a second look.
+        // A torn write needs a read and a write of the inner device, and therefore a second poll.
         (0..3).for_each(|_| self.queue.poll(self.now, &mut batch));
         batch.drain().collect()
     }
@@ -79,14 +79,14 @@ impl Rig {
         }
     }
 
-    /// First byte of a block as the device shows it.
+    /// Returns the first byte of a block as the device returns it.
     fn shown(&mut self, at: u64) -> u8 {
         let bytes = self.read(at);
         assert!(bytes.iter().all(|byte| *byte == bytes[0]), "block {at} is mixed");
         bytes[0]
     }
 
-    /// Bytes on the medium, whatever the device shows.
+    /// Returns bytes of the medium, independently of the content that the device returns.
     fn medium(&self, byte: u64, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         self.ram.read_at(byte, &mut bytes).expect("on the drive");
@@ -218,7 +218,7 @@ fn a_queue_may_be_dropped_with_hung_and_waiting_requests() {
     assert_eq!(rig.medium(0, 1), [0]);
 }
 
-/// Tears a write of `blocks` blocks of 0xff with many seeds; how many bytes were written each time.
+/// Tears a write of `blocks` blocks of 0xff with many seeds, and returns the number of written bytes each time.
 fn tears(
     size: BlockSize,
     unit: TearUnit,

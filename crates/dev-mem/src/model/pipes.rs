@@ -1,10 +1,10 @@
-//! When the drive gets to each I/O.
+//! The time at which the drive starts each I/O.
 
 use super::Profile;
 use strake_units::Nanos;
 
-/// A drive's capacity in one direction: the time at which it can begin the next I/O. Rates rarely divide a
-/// second into whole nanoseconds, so the picoseconds are carried along.
+/// The capacity of a drive in one direction: the time at which it can start the next I/O. Rates rarely divide a second
+/// into whole nanoseconds, so that picoseconds are added separately.
 #[derive(Clone, Copy, Debug, Default)]
 struct Pipe {
     free: Nanos,
@@ -12,7 +12,7 @@ struct Pipe {
 }
 
 impl Pipe {
-    /// Occupies the drive for `picos` from `now` or from when it is free; returns when that begins.
+    /// Occupies the drive for `picos` from `now`, or from the time at which it is free. Returns the start.
     fn occupy(&mut self, now: Nanos, picos: u64) -> Nanos {
         if now > self.free {
             *self = Self { free: now, picos: 0 };
@@ -25,13 +25,13 @@ impl Pipe {
     }
 }
 
-/// One direction's limits, ready for use.
+/// The limits of one direction in the form of the computation.
 #[derive(Clone, Copy, Debug)]
 struct Direction {
-    /// By [`Lane::speed`].
+    /// The latencies by [`Lane::speed`].
     latency: [Nanos; SPEEDS],
     io_picos: u64,
-    /// Picoseconds per byte in 1/65536: 13.6 GB/s is 73.5 ps per byte, which whole picoseconds would make 73.
+    /// Picoseconds per byte in 1/65536: 13.6 GB/s is 73.5 ps per byte, which would be 73 in whole picoseconds.
     byte_picos: u64,
 }
 
@@ -50,13 +50,13 @@ impl Direction {
     }
 }
 
-/// Latencies that differ at random: four usual ones, evenly spread, then the tail and the rare stall.
+/// Speeds with different latencies: four usual ones with equal distances, then the tail and the rare stall.
 const USUAL: u8 = 4;
 const TAIL: u8 = USUAL;
 const STALL: u8 = USUAL + 1;
 const SPEEDS: usize = USUAL as usize + 2;
 
-/// A stall takes so many times the tail latency.
+/// A stall takes this multiple of the tail latency.
 const STALL_TIMES: u64 = 4;
 
 fn latencies(usual: Nanos, tail: Nanos, spread_percent: u32) -> [Nanos; SPEEDS] {
@@ -65,7 +65,7 @@ fn latencies(usual: Nanos, tail: Nanos, spread_percent: u32) -> [Nanos; SPEEDS] 
     [step(-3), step(-1), step(1), step(3), tail, tail.times(STALL_TIMES)]
 }
 
-/// Which way the data goes.
+/// The direction of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Read,
@@ -73,25 +73,25 @@ enum Way {
     Flush,
 }
 
-/// I/Os of one lane complete in the order they began.
+/// I/Os of one lane complete in the order of their start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Lane {
     way: Way,
-    /// Which of the direction's latencies.
+    /// The index of the latency of the direction.
     speed: u8,
 }
 
 impl Lane {
-    /// The lane's number, below [`LANES`].
+    /// Returns the number of the lane, below [`LANES`].
     pub(super) const fn at(self) -> usize {
         self.way as usize * SPEEDS + self.speed as usize
     }
 }
 
-/// How many lanes there are; all flushes share the last one.
+/// The number of lanes. All flushes share the last one.
 pub(super) const LANES: usize = 2 * SPEEDS + 1;
 
-/// What the drive is asked to do, as far as timing is concerned.
+/// The load of an operation for the timing.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Load {
     Read(u64),
@@ -99,17 +99,18 @@ pub(super) enum Load {
     Flush,
 }
 
-/// Chooses how fast each I/O is: every so-many-th of a kind is slow, or chance decides.
+/// Selects the speed of each I/O: one I/O in a fixed number of each kind is slow, or the selection is random.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tail {
     reads: u32,
     writes: u32,
-    /// State of the generator, where latencies vary at random.
+    /// State of the generator, if latencies vary at random.
     chance: Option<u64>,
 }
 
 impl Tail {
-    /// Chance where the profile spreads latencies; queues of one drive draw differently by their `number`.
+    /// Returns a random selection if the profile spreads latencies. The `number` of a queue makes the selections of the
+    /// queues of one drive different.
     pub(super) fn new(profile: &Profile, number: u64) -> Self {
         let seed = profile.seed.wrapping_add(number.wrapping_mul(0xd134_2543_de82_ef95));
         let chance = (profile.latency_spread_percent > 0).then_some(seed);
@@ -132,7 +133,7 @@ impl Tail {
     }
 }
 
-/// Stalls and tails by their share, else one of the usual speeds.
+/// Returns a stall or the tail with their probabilities, and otherwise one of the usual speeds.
 fn speed_of(bits: u64) -> u8 {
     if bits.is_multiple_of(u64::from(Profile::STALL_EVERY)) {
         return STALL;
@@ -152,7 +153,7 @@ fn draw(state: &mut u64) -> u64 {
     value ^ (value >> 31)
 }
 
-/// The drive: both directions and what they do to each other.
+/// The drive: both directions and their effect on each other.
 #[derive(Debug)]
 pub(crate) struct Pipes {
     read: Direction,
@@ -162,7 +163,7 @@ pub(crate) struct Pipes {
     flush_latency: Nanos,
     read_cost_to_writes_percent: u64,
     write_cost_to_reads_percent: u64,
-    /// Queues opened so far.
+    /// The number of opened queues.
     queues: u64,
 }
 
@@ -183,15 +184,15 @@ impl Pipes {
         }
     }
 
-    /// The number of a queue that is being opened.
+    /// Returns the number of a new queue.
     pub(super) fn next_queue(&mut self) -> u64 {
         self.queues += 1;
         self.queues
     }
 
-    /// Lets an I/O into the drive at `now`; returns when it completes. An I/O takes the latency of its lane or
-    /// the time it occupies the drive, whichever is longer. What it costs the other direction is taken from
-    /// there at once, in front of whatever comes next.
+    /// Adds an I/O to the drive at `now` and returns its completion time. The I/O takes the latency of its lane or the
+    /// time for which it occupies the drive, whichever is longer. Its cost for the other direction is added there
+    /// immediately, before the next I/O of that direction.
     pub(super) fn admit(&mut self, now: Nanos, lane: Lane, load: Load) -> Nanos {
         let speed = usize::from(lane.speed);
         match load {

@@ -1,8 +1,8 @@
-//! Holding I/Os back until they are due, then letting the inner device do them.
+//! The queue that delays I/Os until they are due and then forwards them to the inner device.
 //!
-//! An I/O waits in its lane until its time has come and only then goes to the inner device, whose completions
-//! pass straight to the caller. That costs one move per I/O. The inner device's own time comes on top; drives
-//! made of memory take none.
+//! An I/O waits in its lane until it is due, and is then submitted to the inner device, whose completions are passed to
+//! the caller unchanged. This costs one move per I/O. The time of the inner device is additional; memory drives take no
+//! time.
 
 use super::Profile;
 use super::pipes::{LANES, Lane, Load, Pipes, Tail};
@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use strake_block::{CompletionBatch, Io, IoQueue, Op, Readiness};
 use strake_units::Nanos;
 
-/// I/Os of one kind in the order they were submitted, with the times at which they are due. Only the first
-/// `dated` have entered the drive and so have a time.
+/// I/Os of one kind in the order of their submission, with their due times. Only the first `dated` I/Os have entered
+/// the drive and therefore have a due time.
 struct Line {
     ios: VecDeque<(Nanos, Io)>,
     dated: usize,
@@ -29,21 +29,21 @@ pub(super) struct ModelledQueue {
     pipes: Arc<Mutex<Pipes>>,
     tail: Tail,
     depth: usize,
-    /// How many may be in the drive, and how many are.
+    /// The maximum number of I/Os in the drive, and their current number.
     inside_max: usize,
     inside: usize,
     lines: [Line; LANES],
-    /// The lanes of I/Os that have not entered the drive, in the order they were submitted. The first `rung`
-    /// had their doorbell rung.
+    /// The lanes of I/Os that have not entered the drive, in the order of submission. The doorbell was rung for the
+    /// first `rung` I/Os.
     fresh: VecDeque<Lane>,
     rung: usize,
-    /// I/Os the inner device has.
+    /// The number of I/Os in the inner device.
     below: usize,
-    /// When the last I/O entered the drive.
+    /// The time at which the last I/O entered the drive.
     entered: Nanos,
 }
 
-/// A thread that panicked while holding the pipes leaves times behind, not a broken structure.
+/// A panic of a thread with this lock can leave outdated times, but not an invalid structure.
 fn lock(pipes: &Mutex<Pipes>) -> MutexGuard<'_, Pipes> {
     pipes.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -53,7 +53,7 @@ fn load(op: &Op) -> Load {
         Op::Read { data, .. } => Load::Read(data.len() as u64),
         Op::Write { data, .. } => Load::Write(data.len() as u64),
         Op::Flush => Load::Flush,
-        // Both only change the drive's map; they cost a write command without data.
+        // Both operations change only the mapping of the drive and cost the same as a write command without data.
         Op::Deallocate { .. } | Op::WriteZeroes { .. } => Load::Write(0),
     }
 }
@@ -84,13 +84,12 @@ impl ModelledQueue {
         }
     }
 
-    /// Lets waiting I/Os into the drive while it has room; they enter at `now`.
+    /// Moves waiting I/Os into the drive while it has space. They enter at `now`.
     fn admit(&mut self, now: Nanos) {
         if self.rung == 0 || self.inside == self.inside_max {
             return;
         }
-        // Room is found lane by lane, so the times at which it appeared may come unsorted; lanes need them
-        // sorted.
+        // Space is found lane by lane, so that its times may not be sorted. The lanes need sorted times.
         self.entered = self.entered.max(now);
         let mut pipes = lock(&self.pipes);
         while self.rung > 0 && self.inside < self.inside_max {
@@ -104,7 +103,7 @@ impl ModelledQueue {
         }
     }
 
-    /// Sends what is due on its way.
+    /// Submits the due I/Os to the inner device.
     fn release(&mut self, now: Nanos) {
         for lane in 0..LANES {
             while let Some(due) = self.lines[lane].due()

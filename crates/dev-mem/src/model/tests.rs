@@ -1,4 +1,4 @@
-//! Time is an argument, so every number here is exact.
+//! Tests of the model. Time is an argument, so that all values are exact.
 
 use super::*;
 use crate::{NullDevice, RamDevice};
@@ -33,7 +33,8 @@ fn poll(queue: &mut dyn IoQueue, now: u64) -> Vec<Completion> {
     batch.drain().collect()
 }
 
-/// Keeps `queue` full of `make` and returns the completions within `span`, driven by `readiness` alone.
+/// Keeps `queue` full with operations of `make` and returns the number of completions within `span`. Only `readiness`
+/// determines the times of polls.
 fn throughput(queue: &mut dyn IoQueue, depth: u64, span: Nanos, make: &dyn Fn() -> Op) -> u64 {
     let mut count = 0;
     let mut now = Nanos(0);
@@ -71,7 +72,7 @@ fn nothing_completes_before_its_time() {
     check(read(4096), 63_000);
     check(write(4096), 9_700);
     check(Op::Flush, 10_000);
-    // 1 MiB takes longer to transfer than to find: 77.1 us at 13.6 GB/s, 145.6 us at 7.2 GB/s.
+    // The transfer of 1 MiB takes longer than the latency: 77.1 us at 13.6 GB/s, 145.6 us at 7.2 GB/s.
     check(read(1 << 20), 77_101);
     check(write(1 << 20), 145_635);
 }
@@ -94,7 +95,7 @@ fn the_published_limits_hold_at_depth() {
 fn depth_one_is_limited_by_latency() {
     let mut queue = open(Profile::SN861, 1);
     let found = throughput(&mut *queue, 1, Nanos::MILLI.times(10), &|| read(4096));
-    // 10 ms of 63 us each, with one in 64 taking 75 us.
+    // In 10 ms, each read takes 63 us, and one in 64 takes 75 us.
     assert_eq!(found, 158);
 }
 
@@ -104,7 +105,8 @@ fn the_tail_is_one_in_64() {
     (0..128).for_each(|token| submit(&mut *queue, token, read(4096)));
     queue.ring_doorbell(Nanos(0));
     let at = |queue: &mut dyn IoQueue, now| poll(queue, now).len() + poll(queue, now).len();
-    // Bandwidth spreads 128 reads over 38.5 us; all but the two slow ones are back after that and 63 us.
+    // The bandwidth limit spreads 128 reads over 38.5 us. After this time and 63 us, all reads except the two slow ones
+    // have completed.
     assert_eq!(at(&mut *queue, 63_000 + 38_600), 126 + 1, "the first slow one began 18 us early");
     assert_eq!(at(&mut *queue, 75_000 + 38_600), 1);
 }
@@ -125,7 +127,7 @@ fn reads_can_cost_writes_their_time() {
         }
         assert!(want.contains(&last), "writes end after {last} ns, not within {want:?}");
     };
-    // 63 writes of 2762 ns each go before the last one; 256 reads of 333 ns each take 85 us.
+    // The last write waits for 63 writes of 2762 ns each; 256 reads of 333 ns each take 85 us.
     check(0, 174_000 + 9_700..=174_100 + 12_000);
     check(100, 259_000 + 9_700..=259_500 + 12_000);
 }
@@ -153,7 +155,7 @@ fn writes_can_cost_reads_their_time() {
 
 #[test]
 fn latencies_vary_by_seed_and_grow_with_depth() {
-    // 2048 reads one after another, then with 64 in the drive at a time.
+    // The test submits 2048 reads one after another, and then with 64 reads in the drive at a time.
     let latencies = |seed: u64, depth: u64| {
         let mut queue = open(Profile::SN861.slower(16).mixed(seed), depth as u32);
         let (mut now, mut found) = (0, Vec::new());
@@ -174,14 +176,15 @@ fn latencies_vary_by_seed_and_grow_with_depth() {
     assert_ne!(a, b);
     let share =
         |of: &[u64], low: u64, high: u64| of.iter().filter(|l| (low..high).contains(l)).count();
-    // 15 % around 63 us, the tail of 75 us one time in 64, four times that one time in 2048.
+    // The latencies are within 15 % of 63 us, with the tail of 75 us in one of 64 reads and four times the tail in one
+    // of 2048.
     assert!((1900..=2040).contains(&share(&a, 53_000, 72_500)), "{a:?}");
     assert!((10..=70).contains(&share(&a, 75_000, 75_001)));
     assert_eq!(
         share(&a, 53_000, 72_500) + share(&a, 75_000, 75_001) + share(&a, 300_000, 300_001),
         2048
     );
-    // 64 reads of 5.3 us each: the median one waits behind 32 others.
+    // With 64 reads of 5.3 us each, the median read waits for 32 others.
     let deep = latencies(1, 64);
     assert!((200_000..=250_000).contains(&deep[1024]), "median of {} ns", deep[1024]);
 }
@@ -198,9 +201,9 @@ fn a_drive_takes_no_more_than_its_depth() {
     let tokens = |done: Vec<Completion>| done.iter().map(|d| d.token.0).collect::<Vec<_>>();
     assert_eq!(tokens(poll(&mut *queue, 99)), []);
     assert_eq!(tokens(poll(&mut *queue, 100)), [0, 1]);
-    // Looked at late: the next two went in at 100, not at 350.
+    // The queue is polled late, but the next two I/Os entered at 100, not at 350.
     assert_eq!(queue.readiness(), Readiness::At(Nanos(200)));
-    // And the last went in at 200, so it is due as well.
+    // The last I/O entered at 200, so that it is also due.
     assert_eq!(tokens(poll(&mut *queue, 350)), [2, 3, 4]);
     assert_eq!(queue.readiness(), Readiness::Idle);
 }

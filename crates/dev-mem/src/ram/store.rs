@@ -1,31 +1,31 @@
-//! Sparse bytes that several threads read and write.
+//! Sparse bytes for concurrent reads and writes of several threads.
 
 use super::EXTENT_BYTES;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use strake_block::{BufMut, BufPool};
 
-/// Extents under one directory entry: a directory entry covers 64 MiB, so 1 TiB needs 16384 of them.
+/// Number of extents of one directory entry: an entry covers 64 MiB, so that 1 TiB needs 16384 entries.
 const EXTENTS_PER_LEAF: usize = 1024;
 const LEAF_BYTES: u64 = (EXTENT_BYTES * EXTENTS_PER_LEAF) as u64;
 
-/// One extent: absent means all zeroes.
+/// One extent; an absent extent contains only zeroes.
 type Slot = Mutex<Option<BufMut>>;
 
-/// Two levels, because one flat table of locks for a large empty drive would itself be large.
+/// The table has two levels, because a flat table of locks for a large empty drive would itself be large.
 pub(super) struct Store {
     bytes: u64,
     leaves: Box<[OnceLock<Box<[Slot]>>]>,
 }
 
-/// The part of an extent that a piece of a request touches.
+/// The part of an extent that a piece of a request covers.
 struct Piece {
     leaf: usize,
     slot: usize,
     within: Range<usize>,
 }
 
-/// Cuts `bytes` bytes from `byte` on at extent boundaries.
+/// Divides `bytes` bytes from `byte` at the boundaries of extents.
 fn pieces(byte: u64, bytes: u64) -> impl Iterator<Item = Piece> {
     let end = byte + bytes;
     let mut at = byte;
@@ -45,7 +45,7 @@ fn pieces(byte: u64, bytes: u64) -> impl Iterator<Item = Piece> {
     })
 }
 
-/// A thread that panicked elsewhere while holding an extent leaves bytes behind, not a broken structure.
+/// A panic of a thread with this lock can leave changed bytes, but not an invalid structure.
 fn lock(slot: &Slot) -> MutexGuard<'_, Option<BufMut>> {
     slot.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -94,14 +94,15 @@ impl Store {
         }
     }
 
-    /// Makes bytes zero; extents that are zeroed as a whole are freed.
+    /// Zeroes bytes. Extents that are completely zeroed are freed.
     pub(super) fn zero(&self, byte: u64, bytes: u64) {
         let end = byte + bytes;
         let mut at = byte;
         while at < end {
             let leaf_end = (at / LEAF_BYTES + 1) * LEAF_BYTES;
             let take = end.min(leaf_end) - at;
-            // A leaf that was never written is zero already; skipping it whole keeps wiping a large drive quick.
+            // A leaf that was never written already contains only zeroes. To skip it as a whole makes the erasure of a
+            // large drive fast.
             if let Some(leaf) = self.leaves[(at / LEAF_BYTES) as usize].get() {
                 for piece in pieces(at, take) {
                     zero_piece(&leaf[piece.slot], piece.within);
@@ -117,8 +118,8 @@ impl Store {
         (extents * EXTENT_BYTES) as u64
     }
 
-    /// In one piece of memory, and so in huge pages: with small ones most requests meet one that the CPU has to look
-    /// up. It is given back as a whole.
+    /// Allocates one piece of memory, which therefore has huge pages. With small pages, most requests would cause a TLB
+    /// miss. The memory is freed as a whole.
     pub(super) fn preallocate(&self) {
         let extents = self.bytes.div_ceil(EXTENT_BYTES as u64) as usize;
         let mut pool = BufPool::new(extents, EXTENT_BYTES);

@@ -1,4 +1,4 @@
-//! The RAM drive against a plain vector, and its refusals.
+//! Tests that compare the RAM drive with a plain vector, and tests of refused requests.
 
 use super::*;
 use crate::null::NullDevice;
@@ -20,7 +20,7 @@ fn read(at: u64, len: usize) -> Op {
     Op::Read { at: Lba(at), data: SgMut::from(BufMut::alone(len)) }
 }
 
-/// Runs one request on a fresh queue of `device` and returns the operation and how it ended.
+/// Runs one request on a new queue of `device` and returns the operation and its result.
 fn run(device: &dyn BlockDevice, op: Op) -> (Op, Result<(), IoErrorKind>) {
     let mut queue = device.open_queue(CoreIndex(0), 4).expect("memory drives always open");
     let mut batch = CompletionBatch::new(4);

@@ -56,7 +56,7 @@ impl RamDevice {
         Ok(())
     }
 
-    /// Overwrites bytes of the medium behind everybody's back, read-only drive or not.
+    /// Overwrites bytes of the medium directly, also of a read-only drive.
     ///
     /// # Errors
     /// [`IoErrorKind::OutOfRange`] when the bytes are not all on the drive.

@@ -38,8 +38,9 @@ pub struct FaultPlan {
 
 #[derive(Debug)]
 struct Shared {
-    /// Counts changes. Queues look at it first: while it is the number they know and the plan was idle then,
-    /// they need not take the lock. Stored with release after the change, loaded with acquire before the look.
+    /// The number of changes, which queues read first. A queue need not take the lock if this is the number that it
+    /// knows and the plan was idle then. A change stores the number with release after the change; a queue loads it
+    /// with acquire before it reads the plan.
     version: AtomicU64,
     state: Mutex<State>,
 }

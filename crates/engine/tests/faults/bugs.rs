@@ -1,5 +1,5 @@
-//! Bugs that others had, each as its story and as what would show it here. More of them are where what they are about
-//! is tested, and in the simulator's scenarios; `docs/scenarios.md` lists all.
+//! Tests of bugs of other programs, each with its history. Other such tests are next to the tested function, and in the
+//! scenarios of the simulator; `docs/scenarios.md` lists all of them.
 
 use strake_block::{IoErrorKind, Op};
 use strake_dev_mem::{Effect, Ops, Rule, When};
@@ -10,15 +10,16 @@ use strake_units::{Lba, LbaRange, MemberSet, Nanos};
 use crate::scrub::{clean, media};
 use crate::stage::{DATA, STRICTLY, Set, Stage};
 
-/// Where a block of a RAID 0 of `members` lies: member and byte of its data area, by the textbook.
+/// Returns the position of a block of a RAID 0 of `members` according to the textbook: member and byte of its data
+/// area.
 fn textbook(at: u64, members: u64, strip: u64) -> (usize, usize) {
     let (nth, offset) = (at / strip, at % strip);
     ((nth % members) as usize, ((nth / members * strip + offset) * 512) as usize)
 }
 
-/// Over drives of different sizes md's RAID 0 mapped blocks in one way, and since some version in another: an array
-/// that was moved to the newer one read its data from the wrong places (`c84a1372df92`). Here all members are used as
-/// far as the smallest goes, and a block lies where the textbook says whatever the sizes are.
+/// With drives of different sizes, RAID 0 of md had two layouts in different kernel versions: an array that was moved
+/// to the newer version read its data at wrong addresses (`c84a1372df92`). In Strake, all members are used up to the
+/// size of the smallest, and the layout of the textbook applies for all sizes.
 #[test]
 fn b01_no_size_of_a_drive_moves_a_block() {
     for disk_bytes in [28 << 20, 29 << 20, (31 << 20) + 4096] {
@@ -38,8 +39,8 @@ fn b01_no_size_of_a_drive_moves_a_block() {
     }
 }
 
-/// md's RAID 0 computed the place of what to deallocate by another layout than that of writes, and erased other
-/// data (`e836007089`). What is deallocated here is looked for on the drives.
+/// RAID 0 of md computed the address of a deallocation with another layout than that of writes, and erased other data
+/// (`e836007089`). The test searches for the deallocated blocks on the drives.
 #[test]
 fn b02_a_deallocation_reaches_the_blocks_that_a_write_reaches() {
     for members in 2..5u64 {
@@ -65,8 +66,8 @@ fn b02_a_deallocation_reaches_the_blocks_that_a_write_reaches() {
     }
 }
 
-/// A degraded RAID 6 of md never finished a write that was not aligned to its pages: it waited for blocks that it would
-/// not read (`67f455486d2e`). Every alignment within 4 KiB, with every set of members out.
+/// A degraded RAID 6 of md never completed a write that was not aligned to pages: it waited for blocks that it did not
+/// read (`67f455486d2e`). The test uses every alignment within 4 KiB, with every set of members out.
 #[test]
 fn b07_a_degraded_write_at_any_alignment_ends() {
     let all = (0..5u8).flat_map(|one| (one..5).map(move |other| (one, other)));
@@ -96,8 +97,8 @@ fn b07_a_degraded_write_at_any_alignment_ends() {
     }
 }
 
-/// A trim that ZFS had begun by hand was overtaken by writes to the same blocks, and took away what they had written
-/// (`8a74070128`). Here the drives take long over a deallocation, and writes to some of its blocks come in
+/// In ZFS, writes overtook a manual trim of the same blocks, and the trim then discarded the written data
+/// (`8a74070128`). In this test, deallocations of the drives are slow, and writes to some of the blocks are submitted
 /// meanwhile.
 #[test]
 fn b16_a_trim_is_never_done_after_a_newer_write() {
@@ -108,7 +109,7 @@ fn b16_a_trim_is_never_done_after_a_newer_write() {
             let mut stage = Set::new(level, members).filled(2000, 170, 3);
             let delay = Rule::new(Ops::DEALLOCATE.and(Ops::ZEROES), Effect::Delay(Nanos(400_000)));
             stage.disks[slow].plan.add(delay);
-            // Whole stripes of every level.
+            // The range contains whole stripes of every level.
             let range = LbaRange::new(Lba(0), 3 * 4 * 32);
             let trim = stage.submit(0, Op::Deallocate { range });
             stage.rounds(5);
@@ -138,9 +139,9 @@ fn b16_a_trim_is_never_done_after_a_newer_write() {
     }
 }
 
-/// SPDK's raid5f computed parity in scratch memory that another request was using by the time it tried again
-/// (`f84f0cc811`): parity was wrong, silently. Here there is scratch for one plan at a time, so everybody waits for
-/// it, and reads fail all the time, so everybody tries again.
+/// raid5f of SPDK computed parity in scratch memory that another request used at the time of a retry (`f84f0cc811`):
+/// the parity was wrong without an error. In this test, scratch memory is sufficient for one plan at a time, so that
+/// all plans wait for it, and reads fail repeatedly, so that all plans are retried.
 #[test]
 fn b20_memory_of_a_plan_that_is_tried_again_is_its_own() {
     for (level, members) in [(Level::Raid5, 4), (Level::Raid6, 6), (Level::Raid73, 7)] {
@@ -157,7 +158,7 @@ fn b20_memory_of_a_plan_that_is_tried_again_is_its_own() {
             }
             let mut ids = Vec::new();
             for round in 0..60u64 {
-                // No two of them overlap.
+                // The writes do not overlap.
                 let at = round * 33;
                 let op = stage.write_op(at, 1 + round % 32, 700 + round);
                 ids.push((stage.submit(0, op), at, 1 + round % 32, 700 + round));
@@ -165,7 +166,7 @@ fn b20_memory_of_a_plan_that_is_tried_again_is_its_own() {
             for (id, at, blocks, seed) in ids {
                 match stage.result(id) {
                     Ok(()) => stage.expect(at, blocks, seed),
-                    // Two drives that cannot read the same block are more than one parity covers.
+                    // If two drives cannot read the same block, one parity is not sufficient.
                     Err(error) => assert_eq!((error, level), (IoErrorKind::Medium, Level::Raid5)),
                 }
             }
@@ -179,10 +180,10 @@ fn b20_memory_of_a_plan_that_is_tried_again_is_its_own() {
     }
 }
 
-/// Crucible held writes back and let newer ones pass, and replayed what was in flight over what had been written since
-/// (`862cd981`, `b7b9d566`); its repair waited for ever when everything had failed (`ba953748`). Here writes that
-/// overlap are sent at once, again and again, and everything stops in the middle: what is found is one of those that
-/// had not been answered, or the last that was answered, never an older one.
+/// Crucible delayed writes so that newer ones overtook them, and replayed writes in progress over later writes
+/// (`862cd981`, `b7b9d566`); its repair waited forever after the failure of all members (`ba953748`). In this test,
+/// overlapping writes are submitted repeatedly at the same time, and the process stops during them. The result must be
+/// one of the writes that had not completed, or the last completed write, and never an older one.
 #[test]
 fn b28_overlapping_writes_are_one_after_the_other_also_over_a_crash() {
     for (consistency, out) in
@@ -200,7 +201,7 @@ fn b28_overlapping_writes_are_one_after_the_other_also_over_a_crash() {
                 disk.plan
                     .add(Rule::new(Ops::WRITE, Effect::Delay(Nanos(7000))).when(When::Every(3)));
             }
-            // Waves: what is in one was sent when all of the wave before had been answered.
+            // The writes of a wave are submitted after the completion of all writes of the previous wave.
             for wave in 0..4u64 {
                 for seed in wave * 10..wave * 10 + 5 {
                     stage.submit_write(0, 40, 6, seed);
@@ -236,7 +237,7 @@ fn b28_overlapping_writes_are_one_after_the_other_also_over_a_crash() {
     }
 }
 
-/// And nothing waits for ever when everything has failed: the caller is answered.
+/// After the failure of all members, no request waits forever: the caller receives a result.
 #[test]
 fn b28_a_repair_ends_when_everything_has_failed() {
     for level in [Level::Raid5, Level::Raid6, Level::Raid1] {
@@ -248,13 +249,13 @@ fn b28_a_repair_ends_when_everything_has_failed() {
         assert!(stage.read(0, 0, 8).is_err());
         stage.until("the end of the rebuild", |stage| stage.status().lost);
         let pending = stage.array().begin_stop();
-        // No member is left to record it.
+        // No member remains that could record the stop.
         assert!(stage.asked(pending).is_err() || stage.status().lost);
     }
 }
 
-/// A copying program ignored errors of parts that came later and called the copy good (libnbd, CVE-2022-0485). Here a
-/// part of a request fails on the one drive that has it, whichever part that is: the request fails.
+/// A copy program ignored errors of later parts and reported success (libnbd, CVE-2022-0485). In this test, any one
+/// part of a request fails on the only drive that has its data, and the request must fail.
 #[test]
 fn b29_an_error_of_any_part_fails_the_request() {
     for part in 0..6u64 {

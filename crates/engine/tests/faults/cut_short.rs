@@ -1,4 +1,4 @@
-//! Updates of what members have on record that are cut short: by the end of the machine, or by a drive that fails.
+//! Tests of metadata updates that are cut short, by a host failure or by a drive failure.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use strake_units::{Lba, LbaRange, MemberIndex};
 use crate::replace::{begin, large, until_copied};
 use crate::stage::{DEGRADED, Disk, LOSSY, STRICTLY, Set, Stage};
 
-/// Where labels, and where bitmap pages lie on a member, in bytes.
+/// The ranges of labels and of bitmap pages on a member, in bytes.
 const HEADS: std::ops::Range<u64> = 64 << 10..320 << 10;
 const PAGES: std::ops::Range<u64> = 1 << 20..(1 << 20) + (1056 << 10);
 
@@ -20,7 +20,7 @@ pub fn bytes(range: std::ops::Range<u64>) -> LbaRange {
     LbaRange::new(Lba(range.start >> 9), (range.end - range.start) >> 9)
 }
 
-/// What is said of an array, or that it can be started.
+/// Returns the message about an array, or a text that the array can be started.
 pub fn what(outcome: Outcome) -> String {
     match outcome {
         Outcome::Ready(_) => "ready".into(),
@@ -28,9 +28,9 @@ pub fn what(outcome: Outcome) -> String {
     }
 }
 
-/// Two starts were cut short while they wrote bitmap pages, the second one in the page that the last member showed, and
-/// the other one was lost with it. What the member showed then was from before an acknowledged write: a member that had
-/// been out was taken back without it.
+/// The history of the bug: two starts were cut short during the write of bitmap pages. The second was cut short in the
+/// page that the last member used, and the other member was lost at the same time. The remaining page of the last
+/// member was older than an acknowledged write, and a member that had been out was re-added without this write.
 #[test]
 fn pages_that_a_member_lacks_are_brought_there_before_newer_ones() {
     let mut stage = Set::new(Level::Raid1, 3).filled(2000, 100, 3);
@@ -53,19 +53,19 @@ fn pages_that_a_member_lacks_are_brought_there_before_newer_ones() {
     };
     let before = sequence(&stage.disks[1]);
     assert_eq!(before, sequence(&stage.disks[0]));
-    // The first start is cut short when member 0 has its pages.
+    // The first start is cut short after the write of the pages of member 0.
     let failing = Rule::new(Ops::WRITE, Effect::Fail(IoErrorKind::Device));
     stage.disks[1].plan.add(failing.within(bytes(PAGES)));
     assert_ne!(what(stage.find(STRICTLY)), "ready");
     assert_eq!((sequence(&stage.disks[0]), sequence(&stage.disks[1])), (before + 1, before));
     stage.disks[1].plan.clear();
-    // The second one in the middle of the page that member 1 showed until now.
+    // The second start is cut short during the write of the page that member 1 used until then.
     let place = layout.bitmap_page_offset(bitmap, 0, before);
     stage.disks[1].plan.add(failing.within(bytes(place..place + PAGE_BYTES as u64)));
     assert_ne!(what(stage.find(STRICTLY)), "ready");
     stage.disks[1].plan.clear();
     stage.disks[1].ram.write_at(place, &[0x5a; 512]).expect("inside");
-    // Member 0 is lost along with it.
+    // Member 0 is lost at the same time.
     let lost = stage.disks.remove(0);
     stage.again(DEGRADED);
     stage.disks.insert(0, lost);
@@ -76,8 +76,8 @@ fn pages_that_a_member_lacks_are_brought_there_before_newer_ones() {
     stage.verify(2000);
 }
 
-/// A member went out between the label of a drive that takes another's place and that of the others: there were two
-/// labels of one number, and the array was refused as one of two histories.
+/// The history of the bug: a member went out between the write of the label of a replacement and those of the other
+/// members. Two labels had the same generation, and the array was refused as a fork.
 #[test]
 fn a_member_goes_out_while_a_replacement_is_named() {
     let mut stage = large(Level::Raid1, 3, 1);
@@ -107,8 +107,8 @@ fn a_member_goes_out_while_a_replacement_is_named() {
     assert_eq!(what(stage.find(DEGRADED)), "ready");
 }
 
-/// Everything stopped when the drive that takes another's place had its label, and one member not yet. Had the others
-/// been given one of the next number, that member would have been two behind.
+/// The host failed when the replacement had its label and one member did not have it. If the other members had received
+/// a label of the next generation, that member would have been two generations behind.
 #[test]
 fn a_label_that_names_a_replacement_has_one_number_for_all() {
     let mut stage = large(Level::Raid1, 3, 1);
@@ -126,8 +126,8 @@ fn a_label_that_names_a_replacement_has_one_number_for_all() {
     assert_eq!(what(stage.find(STRICTLY)), "ready");
 }
 
-/// A drive that was to take another's place failed its label, and the machine stopped when all members but one had the
-/// next one: that member was two behind, and was not believed.
+/// The history of the bug: a replacement failed the write of its label, and the host failed when all members except one
+/// had the next label. That member was two generations behind, and was not used.
 #[test]
 fn a_replacement_that_fails_its_label_leaves_no_member_two_behind() {
     for (level, members) in [(Level::Raid5, 3), (Level::Raid6, 5)] {
@@ -154,8 +154,8 @@ fn a_replacement_that_fails_its_label_leaves_no_member_two_behind() {
     }
 }
 
-/// A member alone had got a label when the machine stopped, and was not here at the next start: it counted as one that
-/// had gone on without the array.
+/// The history of the bug: only one member had received a label when the host failed, and this member was absent at the
+/// next start. It then counted as a member that had continued without the array.
 #[test]
 fn a_label_that_only_one_has_who_is_away_for_a_start_is_no_history() {
     let mut stage = Set::new(Level::Raid6, 5).filled(2000, 170, 3);
@@ -176,8 +176,8 @@ fn a_label_that_only_one_has_who_is_away_for_a_start_is_no_history() {
     stage.verify_rebuilt(2000);
 }
 
-/// Member 0 alone had got the first label of an activation when the machine stopped, and was not here at the next
-/// start: it was refused as one that had gone on without the array.
+/// The history of the bug: only member 0 had received the first label of an activation when the host failed, and member
+/// 0 was absent at the next start. It was then refused as a member that had continued without the array.
 #[test]
 fn f25_a_member_that_alone_got_the_label_of_a_start_is_taken_back() {
     let mut stage = Set::new(Level::Raid1, 2).filled(1000, 100, 3);
@@ -199,9 +199,10 @@ fn f25_a_member_that_alone_got_the_label_of_a_start_is_taken_back() {
     stage.verify(1000);
 }
 
-/// A mirror's member was out while the other one was written, and the machine stopped when only that other one had the
-/// label that takes it back. Then the member was started by itself, twice, with another state directory, and written.
-/// With both drives here again the array started from the member, as if nothing had been written without it.
+/// The history of the bug: a member of a mirror was out during writes to the other member, and the host failed when
+/// only the other member had the label that re-adds it. Then the first member was started alone, twice, with another
+/// state directory, and was written. With both drives present, the array started from the first member, without the
+/// writes to the other member.
 #[test]
 fn f18_two_histories_are_refused_although_one_calls_the_other_side_live() {
     for starts in 1..4 {
@@ -237,8 +238,8 @@ fn f18_two_histories_are_refused_although_one_calls_the_other_side_live() {
     }
 }
 
-/// A page has two places, and a start writes every page twice when it replays a log without a member. Torn on all
-/// drives that have it, the newest copy would be lost.
+/// A page has two slots, and a start writes every page twice if it replays a log without a member. If these writes were
+/// torn on all drives with the page, the newest copy would be lost.
 #[test]
 fn a_start_leaves_the_newest_copy_of_a_page_whole() {
     let mut stage = Set::strict(Level::Raid6, 6).filled(2000, 100, 3);
@@ -263,19 +264,19 @@ fn a_start_leaves_the_newest_copy_of_a_page_whole() {
     assert!(!newest.is_empty());
 }
 
-/// The place of the label of the next start, in the ring `copy` of every drive.
+/// Returns the range of the label of the next start, in the ring `copy` of every drive.
 fn next_label(stage: &Stage, copy: Copy) -> std::ops::Range<u64> {
     label_ahead(stage, copy, 1)
 }
 
-/// The place of the label that is `ahead` of that of drive 0, in the ring `copy` of every drive.
+/// Returns the range of the label that is `ahead` generations after that of drive 0, in the ring `copy` of every drive.
 pub fn label_ahead(stage: &Stage, copy: Copy, ahead: u64) -> std::ops::Range<u64> {
     let layout = AreaLayout::of(stage.set.disk_bytes).expect("large enough");
     let place = layout.slot_offset(copy, stage.label(&stage.disks[0]).generation + ahead);
     place..place + SLOT_BYTES as u64
 }
 
-/// A new array that was shut down cleanly before its parity was made, without member 1.
+/// Returns a new array without member 1 that was cleanly shut down before the initialization of its parity.
 fn shut_down_early() -> Stage {
     let set = Set { deallocate: DeallocateReads::Unspecified, ..Set::new(Level::Raid6, 5) };
     let mut stage = set.build().expect("sound");
@@ -286,9 +287,9 @@ fn shut_down_early() -> Stage {
     stage
 }
 
-/// A drive failed while the label of a start was written. The next start took that for a crash of an array that had
-/// served, and was refused without `--accept-loss`, although nothing had been written. (Seeds 1237 and 6980 of the
-/// simulator.)
+/// The history of the bug: a drive failed during the write of the label of a start. The next start treated this as a
+/// crash of a serving array, and was refused without `--accept-loss`, although nothing had been written. (Seeds 1237
+/// and 6980 of the simulator.)
 #[test]
 fn f25_a_start_that_is_cut_short_costs_nothing() {
     for copy in [Copy::Head, Copy::Tail] {
@@ -300,15 +301,16 @@ fn f25_a_start_that_is_cut_short_costs_nothing() {
         stage.disks[2].plan.clear();
         stage.again(STRICTLY);
         stage.verify(200);
-        // It serves, so a crash may have damaged what was being written.
+        // The array served, so that a crash may have damaged writes in progress.
         stage.down();
         assert!(what(stage.find(STRICTLY)).contains("stopped without warning"), "{copy:?}");
     }
 }
 
-/// A start that is cut short twice is still no crash, and what the next start writes of its label is what was recorded:
-/// with a flag that differs, a torn write destroyed the only copy of the label on a drive, which then counted as an
-/// older image of its member. (State 20261127907:139:40.p.23.w:0:129.k.1.w:6.k.28.t3584 of the simulator.)
+/// Two starts that are cut short are not a crash either, and the next start writes its label exactly as it was
+/// recorded. The history of the bug: with a different flag, a torn write destroyed the only copy of the label on a
+/// drive, which then counted as an older copy of its member. (State 20261127907:139:40.p.23.w:0:129.k.1.w:6.k.28.t3584
+/// of the simulator.)
 #[test]
 fn f25_a_start_that_is_cut_short_again_costs_nothing() {
     let early = [shut_down_early as fn() -> Stage, || {
@@ -322,7 +324,7 @@ fn f25_a_start_that_is_cut_short_again_costs_nothing() {
         assert_ne!(what(stage.find(STRICTLY)), "ready");
         stage.disks[2].plan.clear();
     };
-    // The second start is cut short before it writes its label, or while it does.
+    // The second start is cut short before or during the write of its label.
     let again = [None, Some(Copy::Head), Some(Copy::Tail)];
     for (shut_down, again) in early.iter().flat_map(|early| again.map(|again| (early, again))) {
         let mut stage = shut_down();
@@ -348,8 +350,8 @@ fn f25_a_start_that_is_cut_short_again_costs_nothing() {
     }
 }
 
-/// A start without a member that the shutdown had in sync needs the loss to be accepted, also after one that was cut
-/// short.
+/// A start without a member that was in sync at the shutdown requires that the operator accepts the loss, also after a
+/// start that was cut short.
 #[test]
 fn f25_a_start_with_one_more_missing_that_is_cut_short_is_a_crash() {
     let mut stage = shut_down_early();
@@ -363,9 +365,9 @@ fn f25_a_start_with_one_more_missing_that_is_cut_short_is_a_crash() {
     assert!(what(stage.find(DEGRADED)).contains("missing"));
 }
 
-/// A drive lost the label of the last start in its tail ring, and blocks there are as if never written. The next start
-/// took that for a start that was cut short, and replayed no record of the log: a block of a missing member was a
-/// mixture of old and new. (Wound 149074274895263:10:15 of the simulator.)
+/// The history of the bug: a drive lost the label of the last start in its tail ring, and the blocks there seemed never
+/// written. The next start treated this as a start that had been cut short, and replayed no record of the log: a block
+/// of a missing member was a mixture of old and new data. (Wound 149074274895263:10:15 of the simulator.)
 #[test]
 fn f25_a_log_of_the_last_start_shows_that_the_array_served() {
     let mut stage = crate::redo::degraded(Set::strict(Level::Raid6, 6), &[0, 1]);
@@ -381,7 +383,7 @@ fn f25_a_log_of_the_last_start_shows_that_the_array_served() {
     stage.verify(2000);
 }
 
-/// A tail ring in which something is damaged does not show that a label was never written there.
+/// A tail ring with a damaged slot does not prove that a label was never written there.
 #[test]
 fn f25_a_crash_is_a_crash_though_a_label_is_damaged() {
     for damaged in 0..5 {
@@ -392,7 +394,7 @@ fn f25_a_crash_is_a_crash_though_a_label_is_damaged() {
         stage.down();
         stage.disks[damaged].ram.write_at(place.start, &[0x5a; 512]).expect("inside");
         assert!(what(stage.find(STRICTLY)).contains("stopped without warning"), "{damaged}");
-        // Nor does one that cannot be read.
+        // An unreadable slot does not prove it either.
         stage.disks[damaged].ram.write_at(place.start, &[0; SLOT_BYTES]).expect("inside");
         let unreadable = Rule::new(Ops::READ, Effect::Fail(IoErrorKind::Medium));
         stage.disks[damaged].plan.add(unreadable.within(bytes(place)));

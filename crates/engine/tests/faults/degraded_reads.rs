@@ -1,4 +1,4 @@
-//! Small reads of a strip whose member cannot be read, many at a time, and what may happen while they are under way.
+//! Tests of many concurrent small reads of a strip whose member cannot be read, with other events during the reads.
 
 use strake_block::{IoErrorKind, Op};
 use strake_dev_mem::{Effect, Ops, Rule, When};
@@ -9,7 +9,7 @@ use crate::stage::{DATA, Seen, Set, Stage, bytes_of};
 
 const BLOCKS: u64 = 4000;
 
-/// A read that was sent: where it begins, how many blocks it has, and its number.
+/// A submitted read: its first block, its number of blocks, and its identifier.
 struct Sent {
     at: u64,
     blocks: u64,
@@ -23,7 +23,7 @@ fn set(level: Level, members: usize, cores: u16) -> Set {
     set
 }
 
-/// An array with data that has lost `lost`.
+/// Returns an array with data, without the members `lost`.
 fn degraded(set: Set, lost: &[u8]) -> Stage {
     let mut stage = set.filled(BLOCKS, 100, 3);
     for member in lost {
@@ -32,7 +32,7 @@ fn degraded(set: Set, lost: &[u8]) -> Stage {
     stage
 }
 
-/// Sends `count` reads of 1 to 8 blocks of the members `lost`, from every queue in turn.
+/// Submits `count` reads of 1 to 8 blocks of the members `lost`, from every queue in turn.
 fn send(stage: &mut Stage, lost: &[u8], count: u64) -> Vec<Sent> {
     let on = |stage: &Stage, at: &u64| lost.contains(&(stage.home(*at).0 as u8));
     let places: Vec<u64> = (0..BLOCKS - 8).step_by(8).filter(|at| on(stage, at)).collect();
@@ -48,7 +48,7 @@ fn send(stage: &mut Stage, lost: &[u8], count: u64) -> Vec<Sent> {
     sent
 }
 
-/// Waits for the reads and compares them with what was written.
+/// Waits for the reads and compares them with the written data.
 fn compare(stage: &mut Stage, sent: Vec<Sent>) {
     for Sent { at, blocks, id } in sent {
         let bytes = bytes_of(stage.answer(id)).unwrap_or_else(|e| panic!("block {at}: {e:?}"));
@@ -57,7 +57,7 @@ fn compare(stage: &mut Stage, sent: Vec<Sent>) {
     }
 }
 
-/// A clean end: nothing is left under way, and no memory is missing.
+/// Checks that no I/O is in progress at the end, and that all memory was returned.
 fn end(mut stage: Stage) {
     for disk in &stage.disks {
         disk.answer();
@@ -87,7 +87,7 @@ fn many_reads_of_lost_strips_are_recovered() {
     }
 }
 
-/// One read costs one read of as many survivors as there are data strips, on whichever core.
+/// A degraded read of one strip needs one read of as many survivors as there are data strips, on any core.
 #[test]
 fn a_degraded_read_reads_each_survivor_once() {
     for cores in [1, 2, 3] {
@@ -104,13 +104,13 @@ fn a_degraded_read_reads_each_survivor_once() {
     }
 }
 
-/// Strikes the reads that a survivor gets from its `nth` on, `limit` of them.
+/// Applies `effect` to every `nth` read of a survivor, at most `limit` times.
 fn strike(stage: &Stage, member: usize, effect: Effect, nth: u64, limit: u64) {
     let rule = Rule::new(Ops::READ, effect).when(When::Every(nth)).limit(limit);
     stage.disks[member].plan.add(rule);
 }
 
-/// With one member missing, another one does not do what it is asked for in the middle: the second parity is there.
+/// Checks reads with one missing member and a fault of another member: the second parity is still available.
 fn check_survivor(effect: Effect, limit: u64, cores: u16, then: MemberState) {
     for nth in [1, 5, 40] {
         let mut stage = degraded(set(Level::Raid6, 8, cores), &[2]);
@@ -141,7 +141,7 @@ fn unreadable_blocks_of_a_survivor_are_done_without_and_mended() {
     }
 }
 
-/// F29, for reads that are recovered: a survivor that does not answer is avoided long before it is given up.
+/// F29, for recovered reads: reads avoid an unresponsive survivor long before it goes out.
 #[test]
 fn a_survivor_that_hangs_is_gone_around() {
     for cores in [1, 2] {
@@ -151,7 +151,7 @@ fn a_survivor_that_hangs_is_gone_around() {
     }
 }
 
-/// What nothing else holds is waited for, however long the drive takes over it.
+/// If no other member has the data, the read waits for the drive for any time.
 #[test]
 fn a_survivor_that_cannot_be_done_without_is_waited_for() {
     let mut stage = degraded(set(Level::Raid5, 5, 1), &[2]);
@@ -164,7 +164,7 @@ fn a_survivor_that_cannot_be_done_without_is_waited_for() {
     end(stage);
 }
 
-/// The array loses one member too many while reads are under way: each is answered, with the right data or none.
+/// The array loses one member too many during reads. Each read completes with the correct data or with an error.
 #[test]
 fn a_lost_array_returns_no_wrong_data() {
     for cores in [1, 2] {
@@ -187,7 +187,7 @@ fn a_lost_array_returns_no_wrong_data() {
     }
 }
 
-/// Delays every read of data, so that reads stay under way while something else happens.
+/// Delays every read of data, so that reads are in progress during other events.
 fn slow_down(stage: &Stage, millis: u64) {
     for disk in &stage.disks {
         disk.plan.add(Rule::new(Ops::READ, Effect::Delay(Nanos(millis * Nanos::MILLI.0))));
@@ -212,8 +212,8 @@ fn the_lost_member_is_replaced_meanwhile() {
     }
 }
 
-/// Whether a member that is being rebuilt lacks a region, only the region's owner knows. Another core asked its own
-/// table, which had no such region, and panicked.
+/// The history of the bug: only the owner of a region has the information whether a rebuilding member lacks the region.
+/// Another core used its own table, which did not contain the region, and panicked.
 #[test]
 fn only_the_owner_asks_what_a_member_lacks() {
     let mut set = set(Level::Raid6, 8, 3);
@@ -245,7 +245,7 @@ fn another_member_is_taken_out_meanwhile() {
     }
 }
 
-/// Reads and writes of one band keep their order: a read that came before a write says what was there before it.
+/// Reads and writes of one band keep their order: a read that was submitted before a write returns the old data.
 #[test]
 fn writes_wait_for_the_reads_before_them() {
     for cores in [1, 2] {
@@ -268,7 +268,8 @@ fn writes_wait_for_the_reads_before_them() {
     }
 }
 
-/// Memory for little more than one stripe: reads wait for each other and for writes, and everybody gets there.
+/// The memory is sufficient for little more than one stripe: reads wait for each other and for writes, and all
+/// complete.
 #[test]
 fn too_little_memory_only_takes_longer() {
     for cores in [1, 2] {
@@ -277,7 +278,7 @@ fn too_little_memory_only_takes_longer() {
         let mut stage = degraded(set, &[2, 9]);
         let reads = send(&mut stage, &[2, 9], 400);
         let writes: Vec<u64> = (0..60).map(|n| stage.submit_write(0, n * 64, 3, 900 + n)).collect();
-        // Which of a read and a write comes first at the same place does not matter here.
+        // The order of a read and a write of the same blocks has no effect here.
         for read in reads {
             assert_eq!(stage.result(read.id), Ok(()));
         }
@@ -291,7 +292,7 @@ fn too_little_memory_only_takes_longer() {
     }
 }
 
-/// A core that ends answers what is under way and what waits.
+/// A core that stops completes all I/Os in progress and all waiting I/Os.
 #[test]
 fn reads_under_way_are_answered_when_the_array_goes() {
     for cores in [1, 2] {

@@ -1,4 +1,5 @@
-//! Clients that ask for much beside clients that ask for little: everybody is served, whatever runs dry.
+//! Tests of clients with many requests together with clients with few requests: every client is served, also if a
+//! resource is exhausted.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +10,7 @@ use strake_units::Nanos;
 
 use crate::stage::{Set, Stage};
 
-/// What a client asks for all the time.
+/// The requests of a client.
 #[derive(Clone, Copy, Debug)]
 enum Wish {
     Reads(u64),
@@ -18,22 +19,23 @@ enum Wish {
     Flushes,
 }
 
-/// A moment, or how much lies between two.
+/// A point in time, or the difference between two points.
 #[derive(Clone, Copy, Debug, Default)]
 struct Moment {
     round: u64,
     answers: u64,
 }
 
-/// A client that keeps as much outstanding as its depth allows.
+/// A client that always has as many outstanding requests as its depth allows.
 struct Client {
     wish: Wish,
     depth: u64,
     outstanding: u64,
     answered: u64,
-    /// What is outstanding: by number, when it was asked for and how much had been answered to all by then.
+    /// The outstanding requests by number, each with the time of its submission and the total of completions of all
+    /// clients at that time.
     asked: BTreeMap<u64, Moment>,
-    /// The most that any request waited.
+    /// The maximum wait of any request.
     waited: Moment,
     random: u64,
 }
@@ -91,7 +93,7 @@ impl Crowd {
         Self { stage, clients, now: Moment::default(), next: 1 << 40 }
     }
 
-    /// Everybody asks for as much as is allowed, every shard has a turn, and answers are looked at.
+    /// Every client submits as much as is allowed, every shard runs a turn, and completions are collected.
     fn round(&mut self, ask: bool) {
         for (number, client) in self.clients.iter_mut().enumerate() {
             while ask && client.outstanding < client.depth {
@@ -124,7 +126,7 @@ impl Crowd {
         (0..count).for_each(|_| self.round(true));
     }
 
-    /// No client asks for anything more, and each gets what is owed.
+    /// The clients submit no further requests, and each receives its outstanding completions.
     fn finish(mut self) -> Stage {
         for _ in 0..1_000_000 {
             if self.clients.iter().all(|client| client.outstanding == 0) {
@@ -137,7 +139,7 @@ impl Crowd {
     }
 }
 
-/// An array whose clients sit on these cores.
+/// Returns an array with clients on these cores.
 fn set(cores: u16, clients: &[u16]) -> Set {
     let mut set = Set::new(Level::Raid6, 6);
     set.cores = cores;
@@ -175,8 +177,9 @@ fn every_depth_from_1_to_1024_is_served() {
     }
 }
 
-/// Three clients of depth 1024 want half as much again as a shard takes in. The first two got all of it, for ever:
-/// the client that was looked at first took whatever room there was.
+/// The history of the bug: three clients of depth 1024 submit one and a half times as much as a shard accepts. Two
+/// clients received all of the service permanently, because the shard polled them first, and the first polled client
+/// used all available space.
 #[test]
 fn clients_that_want_more_than_there_is_share_it() {
     for wish in [Wish::Reads(8), Wish::Writes(8), Wish::Mixed] {
@@ -192,8 +195,8 @@ fn clients_that_want_more_than_there_is_share_it() {
     }
 }
 
-/// Little memory for stripes, drives that take few I/Os, four clients that want twice what a shard takes in: all of it
-/// runs dry, and everything is answered.
+/// The test has little memory for stripes, drives that accept few I/Os, and four clients that submit twice as much as a
+/// shard accepts. All resources are exhausted, and every request completes.
 #[test]
 fn pools_that_run_dry_delay_and_fail_nothing() {
     for (cores, degraded) in [(1, false), (1, true), (3, true)] {
@@ -213,8 +216,8 @@ fn pools_that_run_dry_delay_and_fail_nothing() {
     }
 }
 
-/// A thousand requests outstanding all the time, and a member to be rebuilt: the rebuild comes to its end, and clients
-/// get a good part of what they get without it.
+/// A thousand requests are always outstanding during a rebuild: the rebuild finishes, and the clients receive a large
+/// part of their throughput without a rebuild.
 #[test]
 fn a_rebuild_and_busy_clients_both_get_on() {
     for wish in [Wish::Reads(8), Wish::Mixed] {
@@ -241,8 +244,9 @@ fn a_rebuild_and_busy_clients_both_get_on() {
     }
 }
 
-/// A client of depth 1 on core 0 beside another of depth 1024, which is on core `beside.0`. Between its question and
-/// its answer the other gets no more answers than three times what it has outstanding.
+/// Checks a client of depth 1 on core 0 together with a client of depth 1024 on core `beside.0`. Between the submission
+/// and the completion of a request of the first client, the other client receives at most three times as many
+/// completions as it has outstanding requests.
 fn check_beside(cores: u16, beside: (u16, Wish), wish: Wish) {
     let stage = staged(set(cores, &[beside.0, 0]));
     let mut crowd = Crowd::new(stage, &[(beside.1, 1024), (wish, 1)]);

@@ -1,4 +1,4 @@
-//! Arrays that take all the room that their members have.
+//! Tests of arrays that grow to the size of their members.
 
 mod upgrade;
 
@@ -19,10 +19,10 @@ use strake_units::{BlockSize, CoreIndex, MemberIndex, MemberSet, Nanos};
 
 use crate::stage::{DATA, DEGRADED, STRICTLY, Set, Stage};
 
-/// What the drives hold where nothing has been written yet.
+/// The content of blocks that were never written.
 const GARBAGE: u8 = 0xa5;
 
-/// Every level, with as few members as it takes.
+/// Every level, with its minimum number of members.
 const LEVELS: [(Level, usize, Option<u8>); 8] = [
     (Level::Raid0, 2, None),
     (Level::Raid1, 2, None),
@@ -42,7 +42,7 @@ fn ticking() -> impl FnMut() -> Option<Nanos> {
     }
 }
 
-/// Gives a member that does not run a drive of so many bytes with the same content and garbage behind it.
+/// Moves a member of a stopped array to a drive of `bytes` bytes with the same content and garbage after it.
 fn enlarge(stage: &mut Stage, member: usize, bytes: u64) {
     let old = stage.disks[member].ram.clone();
     let old_bytes = old.info().bytes();
@@ -64,7 +64,7 @@ fn zero(drive: &Drive, (offset, bytes): (u64, u64)) -> Result<(), ArrayError> {
     io.settle()
 }
 
-/// Grows an array that does not run, and starts nothing.
+/// Grows a stopped array without starting it.
 fn grow_offline(stage: &mut Stage, policy: AssemblePolicy) -> Result<GrowPlan, ArrayError> {
     let refused = |what| Err(ArrayError::new(ArrayErrorKind::State, what));
     let assembled = match stage.find_any(policy) {
@@ -75,7 +75,7 @@ fn grow_offline(stage: &mut Stage, policy: AssemblePolicy) -> Result<GrowPlan, A
         None => return refused("no drive can be read".to_owned()),
     };
     let plan = plan_change(Change::Grow, assembled.label(), &assembled.drives())?;
-    // As while the array serves: all but the places where its labels are.
+    // As in a serving array, all of the area except the positions of its labels.
     let rows = assembled.label().members.iter();
     let tail = |bytes| AreaLayout::of(bytes).expect("a member").tail_range();
     let tails: Vec<Vec<(u64, u64)>> = rows.map(|row| vec![tail(row.bytes)]).collect();
@@ -88,7 +88,7 @@ fn grow_offline(stage: &mut Stage, policy: AssemblePolicy) -> Result<GrowPlan, A
     Ok(plan)
 }
 
-/// Compares what clients wrote, looks for zeroes behind it, and at parity.
+/// Compares the data that clients wrote, checks that the following blocks are zeroes, and checks parity.
 fn check(stage: &mut Stage, blocks: u64) {
     stage.verify(blocks);
     let capacity = stage.status().geometry.capacity_blocks();
@@ -115,7 +115,7 @@ fn every_level_grows_and_keeps_what_it_holds() {
         let blocks = before.min(2500);
         stage.fill(blocks, 100, 3);
         stage.stop().expect("clean");
-        // By little, so that old labels and the new area overlap in part, and once more by much.
+        // The first growth is small, so that the old labels and the new area overlap in part. The second one is large.
         for bytes in [(22 << 20) + (300 << 10), 27 << 20] {
             for member in 0..members {
                 enlarge(&mut stage, member, bytes);
@@ -172,7 +172,7 @@ fn the_smallest_member_says_how_far() {
     check(&mut stage, 500);
 }
 
-/// What is refused, leaves the array as it was.
+/// A refused grow does not change the array.
 #[test]
 fn an_array_that_is_not_at_rest_does_not_grow() {
     let start = || Set::new(Level::Raid6, 4).filled(500, 50, 3);
@@ -195,7 +195,7 @@ fn an_array_that_is_not_at_rest_does_not_grow() {
     stage.submit_write(0, 7, 4, 1);
     stage.until("the write is under way", |stage| stage.array().newest_label().generation > 0);
     stage.rounds(200);
-    // It crashed with regions in doubt.
+    // The array crashed with regions that need a resync.
     refused(stage, "resynchronized", false);
     let mut stage = start();
     stage.restart();
@@ -203,7 +203,7 @@ fn an_array_that_is_not_at_rest_does_not_grow() {
     refused(stage, "bad", true);
 }
 
-/// What of a write reached the medium when everything stopped.
+/// The part of the last write that reached the medium at the crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Torn {
     Nothing,
@@ -211,14 +211,14 @@ enum Torn {
     Whole,
 }
 
-/// Counts what changes drives, and stops all of them at one of these.
+/// Counts the changes of drives, and stops all drives at one of these changes.
 struct Saw {
     left: u64,
     torn: Torn,
     log: u64,
 }
 
-/// A drive that can be stopped in the middle of a write.
+/// A drive that can stop during a write.
 struct Sawn {
     inner: Arc<dyn BlockDevice>,
     ram: RamDevice,
@@ -250,7 +250,7 @@ impl BlockDevice for Sawn {
 }
 
 impl SawnQueue {
-    /// Does what of `op` is done before the end: nothing, half of it or everything.
+    /// Executes the part of `op` before the stop: nothing, half of it or all of it.
     fn last(&self, op: &Op, torn: Torn) {
         let range = op.range(self.size);
         let (at, bytes) = (range.start.bytes(self.size), range.blocks << self.size.shift());
@@ -306,7 +306,7 @@ impl IoQueue for SawnQueue {
     }
 }
 
-/// No member is taken for one that was cut short, which would never be allowed to grow again.
+/// Checks that no drive counts as a truncated member, which could never grow again.
 fn check_nothing_was_cut(stage: &Stage) {
     for (member, disk) in stage.disks.iter().enumerate() {
         let bytes = stage.label(disk).members[member].bytes;
@@ -316,8 +316,8 @@ fn check_nothing_was_cut(stage: &Stage) {
     }
 }
 
-/// Plays what `set` is for with everything stopped at the `nth` change of a drive; then lets `later` say who is left.
-/// Returns whether it was stopped at all, and whether the array is larger.
+/// Runs the operation on `set`, and stops all drives at the `nth` change of a drive. Then starts the array without the
+/// member `lost`, if there is one. Returns whether a stop occurred, and whether the array is larger.
 fn cut_at(set: Set, more: u64, (nth, torn): (u64, Torn), lost: Option<usize>) -> (bool, bool) {
     let members = set.members;
     let mut stage = set.build().expect("sound");
@@ -343,7 +343,7 @@ fn cut_at(set: Set, more: u64, (nth, torn): (u64, Torn), lost: Option<usize>) ->
     let larger = capacity(&stage) > before;
     stage.verify(1500);
     if let (Some(member), Some(disk)) = (lost, gone) {
-        // Written without him, then he is back, with whatever label he has.
+        // The array is written without this member, which then returns with an arbitrary label.
         let at = capacity(&stage) - 100;
         stage.model.resize(stage.model.len().max((at as usize + 100) << 9), 0);
         stage.write(at, 100, 5).expect("works");
@@ -361,7 +361,7 @@ fn cut_at(set: Set, more: u64, (nth, torn): (u64, Torn), lost: Option<usize>) ->
     if stage.status().geometry.parity_strips() > 0 {
         stage.check_parity(u64::MAX);
     }
-    // Whichever size it has now, it may grow (again).
+    // The array may grow (again) from either size.
     stage.pass(6);
     stage.stop().expect("clean");
     check_nothing_was_cut(&stage);
@@ -380,8 +380,8 @@ fn small(level: Level, members: usize, consistency: Consistency) -> Set {
     set
 }
 
-/// The array is assembled with the old size or the new one wherever it was stopped, whole or without one member, who
-/// comes back.
+/// For every stop, the array is assembled with the old or the new size, with all members or without one member, which
+/// returns later.
 #[test]
 fn f26_a_crash_while_an_array_grows_leaves_the_old_size_or_the_new_exhaustive() {
     for (level, members, consistency) in [
@@ -407,8 +407,8 @@ fn f26_a_crash_while_an_array_grows_leaves_the_old_size_or_the_new_exhaustive() 
     }
 }
 
-/// The same where the end of before becomes data, or lies where labels are now: no member is taken for one that was cut
-/// short afterwards, which would not be allowed to grow again.
+/// The case where the previous end becomes data, or is at the position of the new labels: no drive may later count as a
+/// truncated member, which could not grow again.
 #[test]
 fn f26_an_array_grows_after_a_crash_past_the_ends_of_before() {
     for more in [5 << 20, 300 << 10] {
@@ -426,14 +426,15 @@ fn f26_an_array_grows_after_a_crash_past_the_ends_of_before() {
     }
 }
 
-/// Where a device became larger by less than what lies behind the data, the ring of labels comes to where its end was.
+/// If a device grew by less than the size of the tail area, the ring of labels reaches the position of the previous
+/// end.
 #[test]
 fn labels_over_the_end_of_before_keep_no_array_from_growing() {
     let mut stage = small(Level::Raid1, 2, Consistency::Safe).filled(100, 100, 3);
     stage.stop().expect("clean");
     (0..2).for_each(|member| enlarge(&mut stage, member, (22 << 20) + (300 << 10)));
     let first = stage.label(&stage.disks[0]).generation;
-    // Once around the ring.
+    // The labels fill the whole ring once.
     while stage.label(&stage.disks[0]).generation < first + RING_SLOTS {
         stage.again(STRICTLY);
         stage.stop().expect("clean");
@@ -444,7 +445,8 @@ fn labels_over_the_end_of_before_keep_no_array_from_growing() {
     stage.verify(100);
 }
 
-/// The update with the new size reached any of the members, torn or whole, in front or behind as well.
+/// The update with the new size reached any subset of the members, torn or whole, in the head ring or also in the tail
+/// ring.
 #[test]
 fn f26_any_members_may_have_the_label_with_the_new_size() {
     for (level, members) in [(Level::Raid1, 3), (Level::Raid6, 4)] {
@@ -465,7 +467,7 @@ fn f26_any_members_may_have_the_label_with_the_new_size() {
                     disk.ram.write_at(at, &[0; SLOT_BYTES]).expect("inside");
                 };
                 if subset != (1 << members) - 1 {
-                    // Tails come after all heads.
+                    // The tail rings are written after all head rings.
                     lose(Copy::Tail);
                 }
                 if subset & 1 << member == 0 {
@@ -486,7 +488,7 @@ fn f26_any_members_may_have_the_label_with_the_new_size() {
     }
 }
 
-/// A member that has grown has its last labels elsewhere: what was written over at its new end is found out.
+/// A grown member has its tail ring at another position. The test checks that an overwrite of its new end is detected.
 #[test]
 fn the_new_end_of_a_member_counts_after_it_has_grown() {
     let mut stage = small(Level::Raid1, 2, Consistency::Safe).filled(500, 50, 3);

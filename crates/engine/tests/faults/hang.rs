@@ -1,4 +1,4 @@
-//! Drives that never answer, or answer much later.
+//! Tests of drives that never respond, or respond much later.
 
 use strake_block::{DeallocateReads, DeviceKind, IoErrorKind, Op};
 use strake_dev_mem::{Effect, Ops, Rule};
@@ -8,7 +8,7 @@ use strake_units::{MemberIndex, Nanos};
 
 use crate::stage::{DEGRADED, Set, Stage, bytes_of};
 
-/// A raid 6 with data, one member of which hangs from now on; the member and its first array block.
+/// Returns a RAID 6 with data and a hung member, with the member and its first array block.
 fn hung(set: Set) -> (Stage, usize) {
     let stage = set.filled(2000, 100, 3);
     let (victim, _) = stage.home(0);
@@ -40,7 +40,7 @@ fn reads_and_writes_in_flight_survive_a_drive_that_hangs() {
     }
     assert_eq!(stage.state(victim), MemberState::Faulty);
     stage.verify(2000);
-    // What hung is done at last, long after other writes to the same blocks.
+    // The hung I/Os are executed long after other writes to the same blocks.
     stage.fill(2000, 100, 77);
     stage.disks[victim].answer();
     stage.rounds(1000);
@@ -49,7 +49,8 @@ fn reads_and_writes_in_flight_survive_a_drive_that_hangs() {
     stage.verify(2000);
 }
 
-/// A member that hung while its array stopped was not known to have done so, and was not taken back by the next daemon.
+/// The history of the bug: a member that hung during the stop of its array was not recorded as hung, and was not
+/// re-added by the next daemon.
 #[test]
 fn a_stop_reports_a_member_that_hangs_meanwhile() {
     let (mut stage, victim) = hung(Set::new(Level::Raid6, 6));
@@ -64,14 +65,14 @@ fn a_stop_reports_a_member_that_hangs_meanwhile() {
     assert_eq!(member.cause, Some(MemberCause::Error(IoErrorKind::Timeout)));
 }
 
-/// Late answers of the old device, by the hundred, must not count against the new one nor land on it.
+/// Hundreds of late completions of the old device must not count against the new device, and must not change it.
 #[test]
 fn a_replacement_is_not_blamed_for_the_drive_before_it() {
     let set = Set { depth: 1024, ..Set::new(Level::Raid6, 6) };
     let (mut stage, victim) = hung(set);
     let old = stage.disks[victim].clone();
     let mut ids = Vec::new();
-    // More than the member's queue takes: some wait in front of it.
+    // The number exceeds the queue of the member, so that some reads wait outside.
     for at in 0..600 {
         ids.push(stage.submit_read(0, at % 30, 1));
         stage.rounds(1);
@@ -80,7 +81,7 @@ fn a_replacement_is_not_blamed_for_the_drive_before_it() {
     stage.pass(5);
     stage.replace(victim as u8).expect("replaceable");
     stage.fill(2000, 100, 78);
-    // Turns a quarter of a second apart: a rebuild beside clients rests in every other one.
+    // The turns are a quarter of a second apart, because a rebuild with client I/O pauses in every second turn.
     stage.pass(160);
     stage.done(ids);
     assert_eq!(stage.state(victim), MemberState::InSync, "the time-outs were its predecessor's");
@@ -91,9 +92,10 @@ fn a_replacement_is_not_blamed_for_the_drive_before_it() {
     stage.stop().expect("a clean stop");
 }
 
-/// A write was planned while the member was in use, and issued when it was out, to a drive that no longer responded.
-/// The time limit of that write was counted against the drive that replaced it: the new drive got no more I/O, and the
-/// replacement failed when its label was to be written (simulator, seed 205666569956360). Now the drive is closed.
+/// The history of the bug: a write was planned while the member was in use, and was issued after the member went out,
+/// to a drive that no longer responded. The time limit of that write was counted against the drive that replaced it:
+/// the new drive received no more I/O, and the replacement failed at the write of its label (simulator, seed
+/// 205666569956360). Now the drive is closed.
 #[test]
 fn a_write_planned_before_its_member_went_out_does_not_reach_its_drive() {
     for cores in [1, 2] {
@@ -105,7 +107,7 @@ fn a_write_planned_before_its_member_went_out_does_not_reach_its_drive() {
         let write = old.plan.add(write);
         let others: Vec<usize> = (0..6).filter(|at| *at != victim).collect();
         others.iter().for_each(|at| stage.disks[*at].hang(Ops::READ));
-        // Two strips of four: the others are read first.
+        // The write covers two strips of four, so that the other strips are read first.
         let id = stage.begin_write(0, 64, 8);
         stage.rounds(100);
         stage.fail(victim as u8).expect("redundancy is left");
@@ -125,7 +127,7 @@ fn a_write_planned_before_its_member_went_out_does_not_reach_its_drive() {
     }
 }
 
-/// Two members hang at once while a queue of writes is at each: labels must still be written.
+/// Two members hang at the same time while writes wait at each of them: labels must still be written.
 #[test]
 fn two_hanging_members_do_not_wait_for_each_other() {
     let set = Set { depth: 1024, ..Set::new(Level::Raid6, 6) };
@@ -148,7 +150,7 @@ fn two_hanging_members_do_not_wait_for_each_other() {
     stage.verify(2000);
 }
 
-/// A slow drive with a long line in front of it is slow, not dead.
+/// A slow drive with a long queue is not unresponsive.
 #[test]
 fn waiting_in_line_is_not_hanging() {
     let mut profile = strake_dev_mem::Profile::INSTANT;
@@ -163,8 +165,9 @@ fn waiting_in_line_is_not_hanging() {
     assert_eq!(stage.run(0, Op::Flush), Ok(()));
 }
 
-/// A write hung, its member went out, and the drive came to itself and was taken back. Then it executed the write,
-/// over newer data: a read was answered with what had been overwritten long ago (simulator, seed 1000012).
+/// The history of the bug: a write hung, its member went out, and the drive recovered and was re-added. Then the drive
+/// executed the write over newer data, and a read returned data that had been overwritten long before (simulator, seed
+/// 1000012).
 #[test]
 fn f15_a_drive_that_owes_an_answer_is_not_taken_back() {
     for cores in [1, 2] {
@@ -182,7 +185,7 @@ fn f15_a_drive_that_owes_an_answer_is_not_taken_back() {
             assert!(error.what.contains("has not answered"), "{}", error.what);
             assert_eq!(stage.state(victim), MemberState::Faulty);
         } else {
-            // What makes it wrong to take the drive back.
+            // The late write makes a re-add of the drive wrong.
             stage.healthy();
             stage.fill(2000, 100, 77);
             stage.disks[victim].plan.release();
@@ -191,7 +194,7 @@ fn f15_a_drive_that_owes_an_answer_is_not_taken_back() {
             panic!("it was taken back");
         }
         stage.fill(2000, 100, 78);
-        // Asked for when the drive is about to answer, it only has to wait.
+        // A re-add that is requested shortly before the drive responds only has to wait.
         let label = stage.label(&stage.disks[victim]);
         let drive = stage.disks[victim].drive.clone();
         let again = stage.array().begin_readd(MemberIndex(slot), &drive, &label);
@@ -211,8 +214,8 @@ fn f15_a_drive_that_owes_an_answer_is_not_taken_back() {
     }
 }
 
-/// Small writes have all the memory, every task waits for some, and then all drives go: everything is answered, though
-/// no task is free to do so.
+/// Small writes use all memory, every task waits for memory, and then all drives fail: every request completes,
+/// although no task is free for this work.
 #[test]
 fn everything_is_answered_when_all_goes_while_memory_is_waited_for() {
     let mut set = Set::new(Level::Raid6, 6);
@@ -221,7 +224,7 @@ fn everything_is_answered_when_all_goes_while_memory_is_waited_for() {
     set.depth = 1024;
     let mut stage = set.build().expect("sound");
     stage.step = Nanos(1000);
-    // Regions are marked from then on, so that nothing but memory is waited for.
+    // The regions are then marked, so that requests wait only for memory.
     for at in 0..500 {
         stage.write(at * 32, 1, at).expect("all is well");
     }
@@ -239,9 +242,9 @@ fn everything_is_answered_when_all_goes_while_memory_is_waited_for() {
     assert!(stage.status().lost);
 }
 
-/// A resync had all memory in writes to one drive when that drive hung. The drive was given up, but its memory was
-/// missing until it answered: writes to bands in resync and the stop of the array waited for it. (Seeds 6463 and 8900
-/// of the simulator.)
+/// The history of the bug: a resync used all memory for writes to one drive when that drive hung. The drive went out,
+/// but its memory was not available until the drive responded: writes to bands in resync and the stop of the array
+/// waited for it. (Seeds 6463 and 8900 of the simulator.)
 #[test]
 fn memory_that_a_drive_keeps_which_hangs_is_replaced() {
     let mut set = Set::new(Level::Raid1, 2);
@@ -257,7 +260,7 @@ fn memory_that_a_drive_keeps_which_hangs_is_replaced() {
         assert_eq!(stage.answers.get(&id).map(|answer| answer.result), Some(Ok(())));
     }
     stage.verify(2000);
-    // The late answers bring the memory back, and nothing is left over when the array stops.
+    // The late completions return the memory, and no memory is missing when the array stops.
     stage.disks[1].answer();
     stage.rounds(1000);
     stage.fill(2000, 100, 5);
@@ -266,8 +269,8 @@ fn memory_that_a_drive_keeps_which_hangs_is_replaced() {
     stage.verify(2000);
 }
 
-/// Writes that a failed member missed were acknowledged only when the flush of another one was over, which the task of
-/// the labels waited for; further members that the operator failed waited for it too.
+/// The history of the bug: writes that a failed member missed were acknowledged only after the flush of another member,
+/// because the task of the labels waited for this flush. Further members that the operator failed also waited for it.
 #[test]
 fn a_flush_that_hangs_does_not_hold_up_what_other_members_fail() {
     let mut stage = Set { cached: true, ..Set::new(Level::Raid73, 7) }.filled(2000, 100, 3);
@@ -294,8 +297,9 @@ fn a_flush_that_hangs_does_not_hold_up_what_other_members_fail() {
     stage.verify(2000);
 }
 
-/// A flush was waited for during a rebuild when the drive of another member vanished. That was refused, as the array
-/// needed the member, which counted as failed from then on: the next drive that hung was one too many.
+/// The history of the bug: a flush was in progress during a rebuild when the drive of another member vanished. This
+/// failure was refused, because the array needed the member, but the member counted as failed from then on: the next
+/// hung drive was one too many.
 #[test]
 fn a_failure_that_is_refused_during_a_flush_does_not_count_later() {
     let mut stage = Set { cached: true, ..Set::new(Level::Raid5, 4) }.filled(2000, 100, 3);
@@ -317,8 +321,8 @@ fn a_failure_that_is_refused_during_a_flush_does_not_count_later() {
     stage.verify(2000);
 }
 
-/// What was sent to a drive shortly before it was given up is given up with it: a task that waits for one thing after
-/// the other waits for one limit.
+/// I/Os that were submitted to a drive shortly before it went out are failed together with it. A task with several
+/// consecutive I/Os therefore waits for only one time limit.
 #[test]
 fn a_drive_that_hangs_is_waited_for_once() {
     let (mut stage, victim) = hung(Set::new(Level::Raid6, 6));
@@ -334,12 +338,13 @@ fn a_drive_that_hangs_is_waited_for_once() {
     stage.verify(2000);
 }
 
-/// A core gave up a drive to which the leader was writing a page of the bitmap. The failure of the drive could not be
-/// recorded before the leader gave it up as well. Then the write that had waited for the page continued to the same
-/// drive on a third core, and waited for it once more: 60 s for a remote drive (simulator, seed 202611262336253).
+/// The history of the bug: a core failed a drive to which the leader was writing a page of the bitmap. The failure of
+/// the drive could not be recorded before the leader also failed it. Then the write that had waited for the page
+/// continued to the same drive on a third core, and waited once more: 60 s for a remote drive (simulator, seed
+/// 202611262336253).
 #[test]
 fn a_drive_that_one_core_gave_up_is_not_waited_for_by_the_others() {
-    // The first blocks of the regions that belong to the cores: to the leader's, and to the other two.
+    // The first blocks of the regions of the cores: that of the leader, and the other two.
     let [first, second, third] = [0, 16 << 11, 32 << 11];
     for region in [first, third] {
         for seconds in [1, 6] {
@@ -362,8 +367,8 @@ fn a_drive_that_one_core_gave_up_is_not_waited_for_by_the_others() {
     }
 }
 
-/// A file has to share its disk with others, and a remote drive may be about to come back over another path: each kind
-/// has its own limit.
+/// A file shares its drive with other files, and a remote drive may reconnect over another path: each kind of drive has
+/// its own limit.
 #[test]
 fn the_limit_follows_the_kind_of_the_drive() {
     for (kind, seconds) in
@@ -381,7 +386,7 @@ fn the_limit_follows_the_kind_of_the_drive() {
     }
 }
 
-/// The limit is the one that was asked for.
+/// A requested limit is used.
 #[test]
 fn a_limit_that_was_asked_for_is_kept() {
     let mut set = Set::new(Level::Raid6, 6);

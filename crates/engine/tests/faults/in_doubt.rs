@@ -1,5 +1,5 @@
-//! A member that goes out while parity is not trusted: what is in doubt is recorded and shown, and every start is
-//! refused until it is accepted.
+//! Tests of a member that goes out while parity is not trusted: the regions in doubt are recorded and reported, and
+//! every start is refused until the operator accepts the loss.
 
 use strake_dev_mem::Ops;
 use strake_engine::{ArrayEventKind, AssemblePolicy, Consistency, Maintenance, Outcome};
@@ -8,17 +8,17 @@ use strake_raid::{Level, MemberState};
 
 use crate::stage::{DEGRADED, LOSSY, STRICTLY, Set, Stage, needs_consent};
 
-/// Blocks that are written in the moment of the crash.
+/// The write in progress at the crash: first block and number of blocks.
 const WRITE: (u64, u64) = (5, 3);
 /// Blocks of a strip.
 const STRIP: u64 = 32;
 const WRITTEN: u64 = 2000;
-/// A block of the second region of an array of five with two parities, and where that region begins.
+/// A block of the second region of an array of five members with two parities, and the start of that region.
 const FAR: u64 = 420 * 3 * STRIP + 5;
 const SECOND: &str = " 16809984+";
 
-/// An array that was started after a crash in the middle of a write, and has not resynchronized yet. The member that
-/// holds neighbouring blocks in the same stripe.
+/// Returns an array that was started after a crash during a write and has not resynchronized yet, and the member with
+/// neighbouring blocks in the same stripe.
 fn crashed(level: Level, mode: Consistency) -> (Stage, usize) {
     let mut stage = Set { consistency: mode, ..Set::new(level, 5) }.filled(WRITTEN, 170, 3);
     cut_short(&mut stage, WRITE.0);
@@ -27,14 +27,14 @@ fn crashed(level: Level, mode: Consistency) -> (Stage, usize) {
     (stage, bystander)
 }
 
-/// Everything stops in the middle of a write to block `at`.
+/// Stops the process during a write to block `at`.
 fn cut_short(stage: &mut Stage, at: u64) {
     let (stuck, _) = stage.home(at);
     stage.cut_write(stuck, at, WRITE.1);
     stage.down();
 }
 
-/// Starts, with the resync held back.
+/// Starts the array and delays the resync.
 fn begin(stage: &mut Stage, policy: AssemblePolicy) {
     match stage.find(policy) {
         Outcome::Ready(assembled) => stage.start(*assembled),
@@ -59,7 +59,7 @@ fn refused(stage: &mut Stage, policy: AssemblePolicy) {
     }
 }
 
-/// How many regions were reported to be in doubt since the last call.
+/// Returns the number of regions that were reported as in doubt since the last call.
 fn reported(stage: &Stage) -> u64 {
     let events = stage.array().drain_events().into_iter();
     let regions = |kind| match kind {
@@ -99,7 +99,7 @@ fn a_member_that_goes_out_of_an_untrusted_array_is_reported_listed_and_refused_u
     }
 }
 
-/// The list is on every survivor, so any of them that is left shows it.
+/// The list is on every survivor, so that any remaining one contains it.
 #[test]
 fn every_survivor_has_the_list() {
     for next in 1..5 {
@@ -113,7 +113,7 @@ fn every_survivor_has_the_list() {
     }
 }
 
-/// A member that drops by itself, whose failure is found by a write.
+/// The member fails without a request of the operator, and a write detects the failure.
 #[test]
 fn a_member_that_fails_by_itself_is_no_other_case() {
     let (mut stage, lost) = crashed(Level::Raid5, Consistency::Safe);
@@ -167,7 +167,8 @@ fn once_parity_is_right_nothing_is_in_doubt() {
     begin(&mut stage, STRICTLY);
 }
 
-/// `strict` makes up for the crash before it serves: every byte is right, and nothing is in doubt.
+/// In mode `strict`, the array recovers from the crash before it serves: every byte is correct, and no region is in
+/// doubt.
 #[test]
 fn a_strict_array_has_nothing_in_doubt() {
     for level in [Level::Raid5, Level::Raid6] {
@@ -176,7 +177,7 @@ fn a_strict_array_has_nothing_in_doubt() {
         let block = 1_usize << stage.size.shift();
         let found = stage.read(0, WRITE.0, WRITE.1).expect("readable");
         let at = WRITE.0 as usize * block;
-        // Old or new, and that from now on.
+        // The found data is old or new, and must then remain.
         stage.model[at..at + found.len()].copy_from_slice(&found);
         stage.fail(lost as u8).expect("allowed");
         assert_eq!((reported(&stage), stage.status().in_doubt.len()), (0, 0));
@@ -187,7 +188,7 @@ fn a_strict_array_has_nothing_in_doubt() {
     }
 }
 
-/// Parity of a new array is not right either before it is initialized; but what is written makes it so.
+/// The parity of a new array is not consistent before its initialization, but every write makes its parity consistent.
 #[test]
 fn a_new_array_has_nothing_in_doubt() {
     let mut set = Set::new(Level::Raid5, 5);
@@ -203,8 +204,8 @@ fn a_new_array_has_nothing_in_doubt() {
     stage.verify(200);
 }
 
-/// An array of two regions that stops again, in the middle of a write to its second region, after a member went out
-/// in the resync of the first. A member that is left.
+/// Returns an array of two regions that crashed again, during a write to its second region, after a member went out
+/// during the resync of the first region. Also returns a remaining member.
 fn crashed_again() -> (Stage, usize) {
     let (mut stage, lost) = crashed(Level::Raid6, Consistency::Resync);
     stage.fail(lost as u8).expect("allowed");
@@ -216,7 +217,7 @@ fn crashed_again() -> (Stage, usize) {
     (stage, (lost + 1) % 5)
 }
 
-/// How many regions a refusal names.
+/// Returns the number of regions in a refusal.
 fn named(stage: &mut Stage, policy: AssemblePolicy) -> usize {
     let what = match stage.find(policy) {
         Outcome::Refused { what, remedy, .. } => {
@@ -230,7 +231,8 @@ fn named(stage: &mut Stage, policy: AssemblePolicy) -> usize {
     if both { 2 } else { usize::from(what.contains("1 region(s)") && what.contains(" 0+")) }
 }
 
-/// The operator was shown the regions in doubt, accepted them, and lost others with them that were never named.
+/// The history of the bug: a refusal listed the regions in doubt. The operator accepted their loss, and also lost other
+/// regions that were never listed.
 #[test]
 fn a_refusal_names_what_a_crash_damaged_beside_what_is_in_doubt() {
     let (mut stage, _) = crashed_again();
@@ -240,8 +242,9 @@ fn a_refusal_names_what_a_crash_damaged_beside_what_is_in_doubt() {
     assert_eq!(stage.status().in_doubt, []);
 }
 
-/// A loss is accepted as a start finds it. It finds none here: parity is resynchronized. Without the drive that is
-/// silent then, a member was lost with the crash.
+/// The acceptance applies to the loss at the beginning of a start. Here no loss exists at the beginning, because a
+/// resync makes parity consistent. During the start, a drive becomes unresponsive, so that a member was lost with the
+/// crash.
 #[test]
 fn a_loss_that_grows_while_the_array_starts_is_named() {
     for level in [Level::Raid5, Level::Raid6] {
@@ -258,7 +261,7 @@ fn a_loss_that_grows_while_the_array_starts_is_named() {
     }
 }
 
-/// A drive that is silent and makes the loss no larger holds up nothing.
+/// An unresponsive drive that does not increase the loss does not delay the start.
 #[test]
 fn a_loss_that_stays_the_same_is_accepted_once() {
     let (mut stage, next) = crashed_again();

@@ -1,4 +1,4 @@
-//! Drives with records whose sequence has no successor: no array wrote them.
+//! Tests of drives with records whose sequence has no successor. No array writes such records.
 
 use strake_engine::{Outcome, load_config, store_config};
 use strake_ondisk::{
@@ -10,7 +10,7 @@ use strake_units::{Lba, LbaRange, MemberIndex, Nanos};
 
 use crate::stage::{LOSSY, STRICTLY, Set, Stage, needs_consent};
 
-/// Blocks that are written.
+/// The number of written blocks.
 const BLOCKS: u64 = 500;
 
 fn filled() -> Stage {
@@ -26,7 +26,7 @@ fn everywhere(stage: &Stage, members: &[usize], offset: u64, bytes: &[u8]) {
     members.iter().for_each(|at| stage.disks[*at].ram.write_at(offset, bytes).expect("inside"));
 }
 
-/// Replaces a slot of each bitmap page on `members` with a page of this sequence that says that nothing was written.
+/// Replaces a slot of each bitmap page on `members` with an empty page of this sequence.
 fn put_pages(stage: &Stage, members: &[usize], sequence: u64) {
     let uuid = stage.status().uuid;
     for bitmap in Bitmap::all(stage.disks.len()) {
@@ -39,7 +39,7 @@ fn put_pages(stage: &Stage, members: &[usize], sequence: u64) {
     }
 }
 
-/// A crash, and pages of the last sequence on some members or on all.
+/// The array crashed, and some or all members have pages of the last sequence.
 #[test]
 fn bitmap_pages_of_the_last_sequence_count_as_lost() {
     for sequence in [u64::MAX, u64::MAX - 1, SEQUENCE_MAX + 1] {
@@ -61,8 +61,7 @@ fn bitmap_pages_of_the_last_sequence_count_as_lost() {
     }
 }
 
-/// The greatest sequence that is usable: what the array writes after it counts as lost at the next start, and never as
-/// older than it.
+/// With the greatest usable sequence, the next pages of the array count as lost at the next start, and never as older.
 #[test]
 fn pages_after_the_greatest_usable_sequence_are_not_passed_over() {
     let mut stage = filled();
@@ -76,7 +75,8 @@ fn pages_after_the_greatest_usable_sequence_are_not_passed_over() {
     stage.check_parity(40);
 }
 
-/// A list of the last sequence on all members is refused by name. Without it the array can list blocks again.
+/// A list of the last sequence on all members is refused with its name. Without this list, the array can list blocks
+/// again.
 #[test]
 fn a_bad_block_list_of_the_last_sequence_is_refused() {
     let mut stage = filled();
@@ -89,7 +89,7 @@ fn a_bad_block_list_of_the_last_sequence_is_refused() {
     };
     put(&stage, &[0, 1, 2, 3], 4);
     stage.again(STRICTLY);
-    // Its label says that there is a list.
+    // The label records that a list exists.
     stage.restart();
     assert_ne!(stage.status().bad_ranges, []);
     put(&stage, &[2], u64::MAX);

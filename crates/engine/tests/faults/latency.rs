@@ -1,4 +1,4 @@
-//! How long things took, as the array reports it.
+//! Tests of the latencies that the array reports.
 
 use strake_block::{IoErrorKind, Op};
 use strake_dev_mem::{Effect, Ops, Rule};
@@ -18,13 +18,13 @@ fn staged(cores: u16) -> Stage {
     set.build().expect("sound")
 }
 
-/// Half of what was counted took `want` milliseconds, plus or minus what a turn takes.
+/// Checks that the median of the counted latencies is `want` milliseconds, plus or minus the time of a turn.
 fn took(counts: &LatencyCounts, want: u64) {
     let median = counts.percentile(500).expect("there were some").0;
     assert!((want * MILLI..want * MILLI + MILLI / 2).contains(&median), "{median}, not {want}");
 }
 
-/// Drives that take 2 ms over a read and 5 ms over a write: a read takes 2, a read-modify-write 7.
+/// The drives take 2 ms for a read and 5 ms for a write: a read takes 2 ms, a read-modify-write 7 ms.
 #[test]
 fn requests_and_members_take_what_the_drives_take() {
     for cores in [1, 2] {
@@ -56,13 +56,13 @@ fn requests_and_members_take_what_the_drives_take() {
         let reads = |all: &strake_engine::ArrayLatencies| -> u64 {
             all.members.iter().map(|member| member.read.count()).sum()
         };
-        // 40 reads, and three of each write.
+        // The count is 40 reads, and three reads of each write.
         assert_eq!(reads(&after) - reads(&before), 40 + 3 * 40);
         after.members.iter().for_each(|member| took(&member.read, 2));
     }
 }
 
-/// What fails is counted too: a client waited for it.
+/// A failed request is also counted, because a client waited for it.
 #[test]
 fn a_slow_failure_is_a_long_time() {
     let mut stage = staged(1);
@@ -81,7 +81,7 @@ fn a_slow_failure_is_a_long_time() {
     assert!(times.requests.read.max() >= Nanos(3 * MILLI), "{:?}", times.requests.read.max());
 }
 
-/// A drive that takes a member's place begins with nothing.
+/// The counters of a replacement start at zero.
 #[test]
 fn a_new_drive_is_not_blamed_for_the_old_one() {
     let mut stage = staged(2);

@@ -1,4 +1,4 @@
-//! Stories of an array on drives that fail, on one thread.
+//! Tests of an array on failing drives, on one thread.
 
 mod any;
 mod assembly;

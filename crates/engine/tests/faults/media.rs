@@ -1,4 +1,4 @@
-//! Blocks that cannot be read.
+//! Tests of unreadable blocks.
 
 use strake_block::IoErrorKind;
 use strake_dev_mem::{Effect, Ops, Rule, RuleId, When};
@@ -7,7 +7,7 @@ use strake_raid::{Level, MemberState};
 
 use crate::stage::{STRICTLY, Seen, Set, Stage};
 
-/// Makes the home of array blocks `at..at+blocks` unreadable.
+/// Makes the blocks of the drive with array blocks `at..at+blocks` unreadable.
 fn spoil(stage: &Stage, at: u64, blocks: u64) -> (usize, RuleId) {
     let (member, byte) = stage.home(at);
     let range = stage.on_disk(byte, blocks);
@@ -15,7 +15,7 @@ fn spoil(stage: &Stage, at: u64, blocks: u64) -> (usize, RuleId) {
     (member, stage.disks[member].plan.add(rule))
 }
 
-/// One unreadable block: read, repaired, the member stays.
+/// Checks that one unreadable block can be read and is rewritten, and that its member remains in use.
 fn check_repair(level: Level, members: usize) {
     let mut stage = Set::new(level, members).filled(1000, 100, 3);
     let (member, rule) = spoil(&stage, 40, 1);
@@ -45,8 +45,8 @@ fn an_unreadable_block_is_made_up_and_written_back() {
     check_repair(Level::Raid10, 4);
 }
 
-/// A strip longer than a band was read in one piece; when that failed, only its first band was reconstructed, and the
-/// rest of the buffer was answered as it was.
+/// The history of the bug: a strip of several bands was read with one I/O. After a failure of this I/O, only its first
+/// band was reconstructed, and the rest of the buffer was returned unchanged.
 #[test]
 fn a_failed_read_of_a_whole_long_strip_is_made_up_as_a_whole() {
     let mut stage = Set { strip: 256 << 10, ..Set::new(Level::Raid5, 4) }.filled(2048, 128, 3);
@@ -58,7 +58,7 @@ fn a_failed_read_of_a_whole_long_strip_is_made_up_as_a_whole() {
     stage.verify(2048);
 }
 
-/// A write whose old block cannot be read still keeps parity true.
+/// A write with an unreadable old block must still make parity consistent.
 #[test]
 fn a_small_write_over_an_unreadable_block_works() {
     for (level, members) in [(Level::Raid5, 5), (Level::Raid6, 8)] {
@@ -84,7 +84,7 @@ fn without_redundancy_left_only_the_block_is_lost() {
         stage.model[41 << 9..49 << 9]
     );
     assert!(!stage.status().lost);
-    // Overwriting it brings it back.
+    // An overwrite makes the block readable again.
     stage.disks[member].plan.remove(rule);
     assert_eq!(stage.write(40, 1, 5), Ok(()));
     stage.verify(1000);
@@ -103,10 +103,10 @@ fn a_rebuild_works_around_an_unreadable_block_and_mends_it() {
     stage.check_parity(20);
 }
 
-/// After a crash parity was old where a write had been cut short. While the resync reconstructed a block that could
-/// not be read, a block of another strip turned out to be unreadable. That strip was reconstructed as a whole, from
-/// parity, to compute parity from, and not written: parity did not fit what the drive still held of it (seed 3003745 of
-/// the simulator).
+/// The history of the bug: after a crash, parity was old where a write had been cut short. While the resync
+/// reconstructed an unreadable block, a block of another strip was also unreadable. The whole other strip was
+/// reconstructed from parity for the computation of the new parity, but was not written: parity was inconsistent with
+/// the content of the drive (seed 3003745 of the simulator).
 #[test]
 fn a_strip_that_becomes_unreadable_while_another_is_mended_is_mended_too() {
     for (first, second) in [(1, 0), (2, 0), (3, 0)] {
@@ -131,13 +131,13 @@ fn a_strip_that_becomes_unreadable_while_another_is_mended_is_mended_too() {
         assert!(stage.again(STRICTLY) > 0, "there is something to resynchronize");
         stage.until("the resync", |stage| stage.status().resync.is_none());
         stage.check_parity(10);
-        // What could be read beside the block is not reconstructed from parity that may be old.
+        // The readable blocks next to the unreadable block are not reconstructed from parity that may be old.
         stage.verify(1000);
     }
 }
 
-/// The same as a client met it before the resync came there: the strip with a block that could not be read was
-/// reconstructed as a whole, for a read or for a write beside it, from parity that was old in some of its rows.
+/// The history of the bug, for a client request before the resync of the stripe: the whole strip with the unreadable
+/// block was reconstructed, for a read or for a write of a neighbour, from parity that was old in some of its columns.
 #[test]
 fn where_parity_may_be_old_only_what_cannot_be_read_is_made_up() {
     for writes in [false, true] {
@@ -173,9 +173,9 @@ fn where_parity_may_be_old_only_what_cannot_be_read_is_made_up() {
     }
 }
 
-/// Parity was being made for the first time, and proved nothing. A strip that could not be read was reconstructed from
-/// P and written, could not be read again, and was reconstructed once more from other strips than before, with another
-/// result: parity was made from that, and the drive still held the first (seed 3776 of the simulator).
+/// The history of the bug: parity was being initialized and was not valid. An unreadable strip was reconstructed from P
+/// and written, was unreadable again, and was reconstructed from other strips with another result: parity was computed
+/// from the second result, and the drive still had the first (seed 3776 of the simulator).
 #[test]
 fn what_parity_is_made_from_is_what_drives_hold() {
     for (late, nth) in (1..4).flat_map(|late| (10..26).map(move |nth| (late, nth))) {
@@ -197,9 +197,9 @@ fn what_parity_is_made_from_is_what_drives_hold() {
     }
 }
 
-/// A write that could not read a strip had parity made true first, which wrote that strip back, and continued as if it
-/// still could not be read: with the next strip that failed too few were left, and the write failed though nothing was
-/// lost (seed 4170 of the simulator).
+/// The history of the bug: a write with an unreadable strip first made parity consistent, which rewrote that strip, and
+/// then continued as if the strip were still unreadable. With the next failed strip, too few strips remained, and the
+/// write failed although no data was lost (seed 4170 of the simulator).
 #[test]
 fn what_a_write_had_mended_counts_as_readable_again() {
     let mut stage = Set::new(Level::Raid5, 5).filled(1000, 100, 3);

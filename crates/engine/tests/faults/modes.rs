@@ -1,7 +1,7 @@
-//! What each consistency mode is worth: the table of docs/guarantees.md, cell by cell.
+//! Tests of the guarantees of each consistency mode: every cell of the table of docs/guarantees.md.
 //!
-//! Every story is about one small write that was under way on a RAID 5 when everything stopped, and about the
-//! bystander: blocks in the same columns, which were not written. What the write had for one member has not got there.
+//! Every test has one small write in progress on a RAID 5 at the crash, and a bystander: blocks in the same columns
+//! that were not written. The part of the write for one member has not reached the drive.
 
 use strake_block::DeallocateReads;
 use strake_dev_mem::{Effect, Ops, Rule};
@@ -10,31 +10,31 @@ use strake_raid::{Level, MemberState};
 
 use crate::stage::{DATA, DEGRADED, LOSSY, STRICTLY, Set, Stage, needs_consent};
 
-/// Blocks that are written: the first ones of the write, and how many.
+/// The written blocks: first block and number of blocks.
 const WRITE: (u64, u64) = (5, 3);
 
 /// Blocks of a strip.
 const STRIP: u64 = 32;
 
-/// All that was ever written.
+/// The number of all written blocks.
 const WRITTEN: u64 = 2000;
 
-/// What a mode promises after an event.
+/// The guarantee of a mode after an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Holds {
-    /// Every block is as it was, or new where it was being written; parity fits.
+    /// Every block is unchanged, or new if it was being written; parity is consistent.
     Everything,
-    /// The array does not start; the regions are named. With the loss accepted, only columns that were being
-    /// written may hold something else.
+    /// The array does not start, and the refusal lists the regions. If the operator accepts the loss, only columns that
+    /// were being written may have other content.
     Named,
-    /// It starts, and blocks in the columns that were being written may be wrong as soon as a member is out.
+    /// The array starts, and blocks in the columns that were being written may be wrong as soon as a member is out.
     Unsaid,
 }
 
 use Consistency::{None as Careless, Resync, Safe, Strict};
 use Holds::{Everything, Named, Unsaid};
 
-/// The member that holds the bystander, two further blocks of the same columns, and one more.
+/// Returns the member with the bystander.
 fn bystander(stage: &Stage) -> usize {
     stage.home(WRITE.0 + STRIP).0
 }
@@ -44,7 +44,7 @@ fn built(mode: Consistency) -> Stage {
     set.filled(WRITTEN, 170, 3)
 }
 
-/// Takes out the member that holds the bystander, and waits until a mode that keeps a log relies on it.
+/// Puts the member with the bystander out of use, and waits until a mode with a log relies on the log.
 fn take_out(stage: &mut Stage) -> usize {
     let out = bystander(stage);
     stage.fail(out as u8).expect("allowed");
@@ -53,7 +53,7 @@ fn take_out(stage: &mut Stage) -> usize {
     out
 }
 
-/// Everything stops while the write is under way. What it had for `stuck` has not got there.
+/// Crashes during the write. The part of the write for `stuck` has not reached the drive.
 fn cut_short(stage: &mut Stage, stuck: usize) {
     stage.cut_write(stuck, WRITE.0, WRITE.1);
     stage.down();
@@ -63,7 +63,7 @@ fn lose(stage: &Stage, member: usize) {
     stage.disks[member].vanish();
 }
 
-/// Starts what was cut short, with nothing accepted that `holds` does not need.
+/// Starts the array after the crash, and accepts only a loss that `holds` requires.
 fn start(stage: &mut Stage, policy: AssemblePolicy, holds: Holds) {
     match (stage.find(policy), holds) {
         (Outcome::Ready(assembled), Everything | Unsaid) => stage.start(*assembled),
@@ -76,8 +76,8 @@ fn start(stage: &mut Stage, policy: AssemblePolicy, holds: Holds) {
     }
 }
 
-/// Reads everything: outside of the columns that were being written nothing may differ, and what was being written is
-/// old or new. True when the bystander is what it was.
+/// Reads all blocks: outside of the columns that were being written, no block may differ, and blocks that were being
+/// written are old or new. Returns true if the bystander is unchanged.
 fn read_all(stage: &mut Stage) -> bool {
     let block = 1_usize << stage.size.shift();
     let new = Stage::pattern(WRITE.1 as usize * block, 99);
@@ -100,8 +100,8 @@ fn read_all(stage: &mut Stage) -> bool {
     sound
 }
 
-/// Reads everything now, and without each of the members in turn. False when something of the columns that were being
-/// written is neither old nor new.
+/// Reads all blocks with all members, and without each member in turn. Returns false if a block in the columns that
+/// were being written is neither old nor new.
 fn sound_without_any(stage: &mut Stage) -> bool {
     let mut sound = read_all(stage);
     let out = |stage: &Stage| (0..4).find(|at| stage.state(*at) != MemberState::InSync);
@@ -122,8 +122,8 @@ fn resynced(stage: &mut Stage) {
     stage.until("resynchronizing", |stage| stage.status().resync.is_none());
 }
 
-/// Plays `story` for each member that may lack its part, and holds what is found against what each mode promises.
-/// Where nothing is promised, something has to go wrong, or the table is too modest.
+/// Runs `story` for each member that may lack its part, and compares the result with the guarantee of each mode. If a
+/// mode guarantees nothing, an error must occur; otherwise the table is too weak.
 fn check(promises: [(Consistency, Holds); 4], story: impl Fn(&mut Stage, usize, Holds) -> bool) {
     for (mode, holds) in promises {
         let mut harmed = 0;
@@ -167,7 +167,7 @@ fn a_crash_while_degraded() {
     });
 }
 
-/// The member may come back: the array does not start without it before the operator says so.
+/// The member may return: the array does not start without it before a decision of the operator.
 #[test]
 fn a_crash_that_costs_a_member() {
     let promises = [(Resync, Named), (Safe, Named), (Strict, Everything), (Careless, Unsaid)];
@@ -182,7 +182,7 @@ fn a_crash_that_costs_a_member() {
     });
 }
 
-/// A recovery that another crash interrupts is completed at the next start.
+/// The next start completes a recovery that another crash interrupted.
 #[test]
 fn a_crash_while_a_crash_is_made_up_for() {
     let promises =
@@ -203,7 +203,7 @@ fn a_crash_while_a_crash_is_made_up_for() {
     }
 }
 
-/// The write goes to a stripe that the new member has or has not yet.
+/// The write is to a stripe that the new member already has or does not have yet.
 #[test]
 fn a_crash_during_a_rebuild() {
     let promises = [(Resync, Named), (Safe, Everything), (Strict, Everything), (Careless, Unsaid)];
@@ -228,8 +228,8 @@ fn a_crash_during_a_rebuild() {
     }
 }
 
-/// The regions that were in doubt stay so, and what is asked of a member that is out then may be wrong without a word.
-/// After another crash that is said; after an orderly stop it is not. Where writes are logged nothing is in doubt.
+/// The regions in doubt remain in doubt, and reads of a member that is out may return wrong data without an error.
+/// Another crash reports this state; a clean shutdown does not. If writes are logged, no region is in doubt.
 #[test]
 fn a_member_lost_during_the_resync_after_a_crash() {
     let promises = [(Resync, Unsaid), (Safe, Unsaid), (Strict, Everything), (Careless, Unsaid)];
@@ -275,14 +275,14 @@ fn an_orderly_stop_while_degraded() {
     }
 }
 
-/// No member is out and nothing was being written: there is nothing to recover, in any mode.
+/// No member is out and no write was in progress, so that no mode has anything to recover.
 #[test]
 fn a_crash_when_nothing_was_being_written() {
     for mode in [Resync, Safe, Strict, Careless] {
         for degraded in [false, true] {
             let mut stage = built(mode);
             let out = degraded.then(|| take_out(&mut stage));
-            // Long enough for marks to be taken back.
+            // The time is sufficient to clear the bits of the bitmap.
             stage.pass(10);
             assert_eq!(stage.again(STRICTLY), 0, "{mode:?}, {out:?} is out");
             stage.verify(WRITTEN);
@@ -296,7 +296,7 @@ fn a_crash_when_nothing_was_being_written() {
     }
 }
 
-/// A write of the block at `at` waits for a drive, which is returned.
+/// Submits a write of the block at `at` that waits for a drive, and returns the write and the drive.
 fn stuck_write(stage: &mut Stage, at: u64) -> (u64, usize) {
     let (stuck, byte) = stage.home(at);
     let place = stage.on_disk(byte, 1);
@@ -311,10 +311,10 @@ fn let_go(stage: &mut Stage, (id, stuck): (u64, usize)) {
     assert_eq!(stage.result(id), Ok(()));
 }
 
-/// A member had got all that it lacked while a write was still under way that began before another member went out, and
-/// had to wait for that to be called in sync, lest a record in the log be replayed on it. Then the array went to a
-/// mode that keeps no log, and the member was not looked at again: its rebuild never ended. Found by a world of the
-/// simulator.
+/// The history of the bug: a rebuilding member had received all its missing data while a write was still in progress
+/// that had started before another member went out. The member had to wait for this write before it became in sync,
+/// because a record of the log might be replayed on it. Then the array changed to a mode without a log, and the member
+/// was not checked again: its rebuild never finished. The simulator found this case.
 #[test]
 fn a_member_that_waits_for_the_log_is_in_sync_when_there_is_none_any_more() {
     for mode in [Resync, Careless] {
@@ -323,7 +323,7 @@ fn a_member_that_waits_for_the_log_is_in_sync_when_there_is_none_any_more() {
         let mut stage = set.filled(WRITTEN, 170, 3);
         stage.fail(1).expect("allowed");
         stage.fill(WRITTEN, 50, 4);
-        // In a region of its own, as is the next one, which member 1 lacks nothing of.
+        // The write is in a separate region, as is the next one. Member 1 lacks nothing of the next one.
         let older = stuck_write(&mut stage, 300_000);
         stage.readd(1).expect("it can come back");
         let newer = stuck_write(&mut stage, 150_000);
@@ -341,17 +341,17 @@ fn a_member_that_waits_for_the_log_is_in_sync_when_there_is_none_any_more() {
     }
 }
 
-/// A small write had its partial-write record and was in progress when a member went out and the mode was changed from
-/// strict to safe. The label continued to call that member logged, so after a crash the array started as if the log had
-/// every write: blocks beside the one that was being written were reconstructed from parity that did not fit. Found by
-/// a world of the simulator.
+/// The history of the bug: a small write had its partial-write record and was in progress when a member went out and
+/// the mode was changed from strict to safe. The label continued to record that member as logged, so that after a crash
+/// the array started as if the log contained every write: blocks next to the written one were reconstructed from
+/// inconsistent parity. The simulator found this case.
 #[test]
 fn a_write_with_a_partial_write_record_is_not_called_logged_when_the_mode_becomes_safe() {
     check_strict_becomes_safe(Level::Raid6, 6);
 }
 
-/// The same with one parity, where writes are recorded in full: the record does not name the member that went out
-/// since, so it did not count. Found by a world of the simulator.
+/// The same case with one parity, where the log contains complete records: the record did not contain the member that
+/// went out later, so that it did not count. The simulator found this case.
 #[test]
 fn a_record_that_does_not_name_the_absent_member_is_not_relied_on_when_the_mode_becomes_safe() {
     check_strict_becomes_safe(Level::Raid5, 5);
@@ -379,8 +379,9 @@ fn check_strict_becomes_safe(level: Level, members: usize) {
     }
 }
 
-/// Parity was still being made when everything stopped, and when it stopped again; by then every write was in the log,
-/// but the one from before was not, and a member is lost whose blocks only parity has.
+/// Parity was still being initialized at a crash and at a second crash. By the second crash, every new write was in the
+/// log, but the write before the first crash was not, and a member is lost whose blocks can be reconstructed only from
+/// parity.
 #[test]
 fn no_log_is_relied_on_while_parity_is_being_made() {
     for stuck in 0..4 {
@@ -399,14 +400,14 @@ fn no_log_is_relied_on_while_parity_is_being_made() {
     }
 }
 
-/// The mode is changed while writes are under way: at every moment a crash finds what the label promises.
+/// The mode is changed during writes: a crash at any time finds the guarantee of the label.
 #[test]
 fn the_mode_can_be_changed_while_the_array_serves() {
     check_changes_of_the_mode(Level::Raid6, 6);
 }
 
-/// Copies have no log, and so a stronger mode of theirs was never recorded: `none` was for ever, and `safe` only until
-/// the next start.
+/// The history of the bug: copies have no log, and a stronger mode of copies was therefore never recorded: `none` was
+/// permanent, and `safe` was lost at the next start.
 #[test]
 fn the_mode_of_copies_can_be_changed_while_the_array_serves() {
     check_changes_of_the_mode(Level::Raid1, 3);

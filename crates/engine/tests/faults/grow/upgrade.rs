@@ -1,4 +1,4 @@
-//! Arrays of format 1, which open as they are and are converted to format 2.
+//! Tests of arrays of format 1, which can be opened and can be converted to format 2.
 
 use strake_engine::{ArrayError, ArrayErrorKind, Change, Superblock, plan_change};
 use strake_ondisk::Format;
@@ -10,12 +10,12 @@ use super::{
 };
 use strake_units::{CoreIndex, MemberIndex};
 
-/// Makes the labels of an array that does not run those of format 1.
+/// Changes the labels of a stopped array to format 1.
 fn make_format_1(stage: &Stage) {
     make_format_1_with(stage, |_| {});
 }
 
-/// The same, with another change of each label.
+/// Changes the labels of a stopped array to format 1 and applies `change` to each label.
 fn make_format_1_with(stage: &Stage, change: impl Fn(&mut Superblock)) {
     for disk in &stage.disks {
         let mut label = stage.label(disk);
@@ -79,8 +79,8 @@ fn a_new_array_has_format_2_and_one_of_format_1_keeps_it() {
     }
 }
 
-/// A label of format 1 is opened whatever it records as group width of a level without groups. Converted, it was
-/// refused for that from then on.
+/// The history of the bug: a label of format 1 can be opened with any recorded group width of a level without groups.
+/// After a conversion, the array was always refused for this value.
 #[test]
 fn what_format_1_does_not_check_is_recorded_as_format_2_checks_it() {
     let mut stage = Set::new(Level::Raid1, 2).filled(300, 50, 3);
@@ -96,7 +96,7 @@ fn what_format_1_does_not_check_is_recorded_as_format_2_checks_it() {
     stage.stop().expect("clean");
 }
 
-/// An array that grows keeps its format, and in format 2 has its areas behind the new data.
+/// An array that grows keeps its format, and in format 2 its areas are after the new data.
 #[test]
 fn areas_follow_the_data_of_an_array_that_grows() {
     for old in [true, false] {
@@ -117,8 +117,8 @@ fn areas_follow_the_data_of_an_array_that_grows() {
     }
 }
 
-/// Plays a conversion with everything stopped at the `nth` change of a drive. Returns whether it was stopped at all,
-/// and the format afterwards.
+/// Runs a conversion and stops all drives at the `nth` change of a drive. Returns whether a stop occurred, and the
+/// format afterwards.
 fn cut_at(set: Set, (nth, torn): (u64, Torn), lost: Option<usize>) -> (bool, u16) {
     let mut stage = set.filled(300, 100, 3);
     stage.pass(6);
@@ -214,7 +214,7 @@ fn an_array_without_room_is_refused_with_numbers() {
     let error = plan_upgrade(&label, &[with(device), with(device)]).expect_err("there is no room");
     assert_eq!(error.kind, ArrayErrorKind::State, "{error}");
     assert!(error.what.contains(&device.to_string()), "{error}");
-    // As much as the plan for larger drives says is enough, and a block less is not.
+    // The size in the plan for larger drives is sufficient, and one block less is not.
     let large = [with(2 * device), with(2 * device)];
     let plan = plan_upgrade(&label, &large).expect("there is room");
     let (before, after) = plan.least_drive_bytes();

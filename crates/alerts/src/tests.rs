@@ -50,10 +50,14 @@ impl Bench {
     }
 
     fn trusting(roots: Vec<Vec<u8>>) -> Self {
+        Self::with(roots, Inside::Nothing)
+    }
+
+    fn with(roots: Vec<Vec<u8>>, inside: Inside) -> Self {
         let hand = Arc::new(Hand::default());
         let clock = hand.clone();
         let settings = Settings { host: "node1".into(), clock, limits: limits(), roots };
-        Self { alerts: Alerts::start(settings, Inside::Nothing).unwrap(), hand }
+        Self { alerts: Alerts::start(settings, inside).unwrap(), hand }
     }
 
     fn webhook(&self, target: &str) {

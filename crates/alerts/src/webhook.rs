@@ -60,9 +60,6 @@ impl Webhook {
             return Err(format!("{bad}; port 0 is not a valid destination"));
         }
         let authorization = authorization(&url)?;
-        if authorization.is_some() && url.scheme() == "http" && !is_loopback(&url) {
-            return Err("user name and password would be sent unencrypted; use https".into());
-        }
         // From here on, the address contains no credentials.
         let cleared = url.set_username("").is_ok() && url.set_password(None).is_ok();
         debug_assert!(cleared, "an address with a host can have its credentials removed");
@@ -108,6 +105,11 @@ impl Webhook {
         let peer = net::peer(&stream)?;
         let stream: Box<dyn net::Stream> = match self.url.scheme() {
             "https" => Box::new(net::secure(stream, &self.host, &setting.roots).await?),
+            _ if self.authorization.is_some() && !setting.is_inside(peer.ip()) => {
+                return Err(Failure::lasting(
+                    "the user and password of a webhook are not sent unencrypted; use https://, or omit them",
+                ));
+            }
             _ => Box::new(stream),
         };
         Ok(Bounded::new(stream, peer))
@@ -137,16 +139,6 @@ impl Webhook {
 struct Answer {
     response: Response<Incoming>,
     _driver: JoinSet<hyper::Result<()>>,
-}
-
-/// Returns whether the address is on this host.
-fn is_loopback(url: &Url) -> bool {
-    match url.host() {
-        Some(Host::Domain(name)) => name == "localhost",
-        Some(Host::Ipv4(address)) => address.is_loopback(),
-        Some(Host::Ipv6(address)) => address.is_loopback(),
-        None => false,
-    }
 }
 
 /// Returns the credentials of an address in the form of RFC 7617.

@@ -7,6 +7,7 @@ use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
 use super::http::{Say, Server};
 use super::{Bench, event, hooked, limits, webhook};
 use crate::error::AlertErrorKind;
+use crate::way::Inside;
 
 #[test]
 fn an_event_arrives_as_the_message_of_the_interface() {
@@ -176,9 +177,20 @@ fn no_listener_at_the_address_is_a_reason_to_try_again() {
 }
 
 #[test]
+fn credentials_are_never_sent_in_the_clear() {
+    let server = Server::new(vec![Say::status("200 OK")]);
+    let bench = Bench::new();
+    bench.webhook(&format!("http://me:s3cret@{}/", server.address));
+    bench.alerts.offer(&event(1, "info"));
+    let hook = bench.hook_when(|hook| hook.failed == 1);
+    assert!(hook.last_error.contains("not sent unencrypted"), "{hook:?}");
+    assert_eq!(hook.delivered, 0);
+}
+
+#[test]
 fn credentials_are_sent_and_never_shown() {
     let server = Server::new(vec![Say::status("403 Forbidden")]);
-    let bench = Bench::new();
+    let bench = Bench::with(Vec::new(), Inside::Loopback);
     let target = format!("http://me:s3cr%3at@{}/services/T0KEN?key=K3Y", server.address);
     bench.webhook(&target);
     bench.alerts.offer(&event(1, "info"));

@@ -253,9 +253,8 @@ fn of_array(array: &Array) -> Checks {
         let next = say("rewrite them from a backup; ").run(show(name)).say(" lists them");
         checks.push(check(format!("array/{name} blocks"), Finding::Failed, what, next));
     }
-    for (at, problem) in crate::view::doubt::problems(array).into_iter().enumerate() {
-        let which = if at == 0 && array.suspect_bytes > 0 { "suspect" } else { "unverified" };
-        checks.push(of_problem(format!("array/{name} {which}"), Finding::Warning, problem));
+    for (state, problem) in crate::view::doubt::problems(array) {
+        checks.push(of_problem(format!("array/{name} {state}"), Finding::Warning, problem));
     }
     if array.in_doubt_bytes > 0 {
         let what =

@@ -200,7 +200,8 @@ impl Manager {
             arrays.iter().filter_map(crate::view::array::problem_of_array).collect();
         problems.extend(arrays.iter().filter_map(crate::view::array::problem_of_scrub));
         problems.extend(arrays.iter().filter_map(crate::view::array::problem_of_doubt));
-        problems.extend(arrays.iter().flat_map(crate::view::doubt::problems));
+        let doubts = arrays.iter().flat_map(crate::view::doubt::problems);
+        problems.extend(doubts.map(|(_, problem)| problem));
         problems.extend(arrays.iter().filter_map(crate::view::array::problem_of_copy));
         problems.extend(exports.iter().filter(|e| e.state != "online").map(|e| {
             problem(format!("export/{}", e.name), "failed", e.reason.clone(), show(&e.array))

@@ -6,6 +6,7 @@ use strake_raid::Geometry;
 use strake_units::{ByteSize, Lba, LbaRange, MemberIndex, MemberSet};
 
 use crate::limits::SUSPECT_RANGES_MAX;
+use crate::policy::scrub::has_redundancy;
 
 /// Maximum number of strips of a finding that are examined separately. A longer finding counts from its first block to
 /// its last block.
@@ -21,7 +22,7 @@ pub(crate) fn suspect_without(
     geometry: &Geometry,
 ) -> Vec<(u64, u64)> {
     let size = geometry.block_size();
-    if out.is_empty() || geometry.redundancy(MemberSet::EMPTY).is_none_or(|left| left == 0) {
+    if out.is_empty() || !has_redundancy(geometry) {
         return Vec::new();
     }
     if unlisted {

@@ -1,7 +1,7 @@
 //! What may be wrong with the contents of arrays, in a file of the state directory for each array. The file outlasts an
 //! unload and a destruction: the contents are the same when the array is back.
 
-use std::{fs, io};
+use std::io;
 
 use serde::{Deserialize, Serialize};
 use strake_engine::ScrubFinding;
@@ -49,16 +49,8 @@ fn name(uuid: &str) -> String {
 /// # Errors
 /// When there is a file that cannot be read or understood.
 pub(crate) fn read(state: &StateFolder, uuid: &str) -> Result<Doubt, String> {
-    let path = state.file(&name(uuid));
-    let size = match fs::metadata(&path) {
-        Ok(meta) => meta.len(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Doubt::default()),
-        Err(error) => return Err(error.to_string()),
-    };
-    if size > FILE_BYTES_MAX {
-        return Err(format!("it has {size} bytes, at most {FILE_BYTES_MAX} are written"));
-    }
-    let text = fs::read(&path).map_err(|e| e.to_string())?;
+    let text = state.read(&name(uuid), FILE_BYTES_MAX).map_err(|e| e.to_string())?;
+    let Some(text) = text else { return Ok(Doubt::default()) };
     let page: Page = serde_json::from_slice(&text).map_err(|e| e.to_string())?;
     if page.version != VERSION {
         return Err(format!("it has version {}, this program writes {VERSION}", page.version));

@@ -7,7 +7,7 @@
 
 use std::fmt;
 use std::fs::{self, DirBuilder, File};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -104,6 +104,23 @@ impl StateFolder {
     /// Returns the path of the file `name`, for reads.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
+    }
+
+    /// Reads the file `name`; `None` if it does not exist.
+    ///
+    /// # Errors
+    /// The file cannot be read, or has more than `bytes_max` bytes.
+    pub(crate) fn read(&self, name: &str, bytes_max: u64) -> io::Result<Option<Vec<u8>>> {
+        let file = match File::open(self.file(name)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            opened => opened?,
+        };
+        let mut bytes = Vec::new();
+        file.take(bytes_max + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > bytes_max {
+            return Err(io::Error::other(format!("it has more than {bytes_max} bytes")));
+        }
+        Ok(Some(bytes))
     }
 
     /// Creates the folder and its parents, unless they exist.

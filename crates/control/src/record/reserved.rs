@@ -3,8 +3,8 @@
 //! Each array has its own file, next to `state.json`. A cluster failover must not wait for a command that holds the
 //! manager, and a damaged file affects only one export.
 
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::fs;
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -179,8 +179,8 @@ impl ReservationFile {
         )
     }
 
-    fn parse(&self, text: &str) -> Result<Reservations, String> {
-        let page: Page = serde_json::from_str(text).map_err(|e| e.to_string())?;
+    fn parse(&self, text: &[u8]) -> Result<Reservations, String> {
+        let page: Page = serde_json::from_slice(text).map_err(|e| e.to_string())?;
         if page.version != VERSION {
             let Page { version, .. } = page;
             return Err(format!("it has version {version}, this program writes {VERSION}"));
@@ -249,14 +249,9 @@ impl ReservationFile {
 
 impl Ledger for ReservationFile {
     fn read(&self) -> Result<Option<Reservations>, String> {
-        let mut text = String::new();
-        match File::open(self.path()) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(self.unreadable(&error.to_string())),
-            Ok(file) => file
-                .take(FILE_BYTES_MAX)
-                .read_to_string(&mut text)
-                .map_err(|e| self.unreadable(&e.to_string()))?,
+        let text = self.folder().read(&self.name(), FILE_BYTES_MAX);
+        let Some(text) = text.map_err(|e| self.unreadable(&e.to_string()))? else {
+            return Ok(None);
         };
         self.parse(&text).map(Some).map_err(|why| self.unreadable(&why))
     }

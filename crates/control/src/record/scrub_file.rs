@@ -1,8 +1,8 @@
 //! Positions and findings of scrubs, in a file of the state directory for each array. A scrub continues from its
 //! position after a restart, and the findings of the last scrub stay available.
 
+use std::io;
 use std::ops::Range;
-use std::{fs, io};
 
 use serde::{Deserialize, Serialize};
 use strake_engine::{
@@ -68,16 +68,8 @@ fn name(uuid: &str) -> String {
 /// # Errors
 /// If a file exists but is invalid.
 pub(crate) fn read(state: &StateFolder, uuid: &str) -> Result<Option<Kept>, String> {
-    let path = state.file(&name(uuid));
-    let size = match fs::metadata(&path) {
-        Ok(meta) => meta.len(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error.to_string()),
-    };
-    if size > FILE_BYTES_MAX {
-        return Err(format!("it has {size} bytes, at most {FILE_BYTES_MAX} are written"));
-    }
-    let text = fs::read(&path).map_err(|e| e.to_string())?;
+    let text = state.read(&name(uuid), FILE_BYTES_MAX).map_err(|e| e.to_string())?;
+    let Some(text) = text else { return Ok(None) };
     let page: Page = serde_json::from_slice(&text).map_err(|e| e.to_string())?;
     if page.version != VERSION {
         return Err(format!("it has version {}, this program writes {VERSION}", page.version));

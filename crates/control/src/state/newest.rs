@@ -5,9 +5,7 @@
 //! newest state, and only an operator may start an array from older drives.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, Read};
-use std::path::Path;
+use std::io;
 
 use serde::{Deserialize, Serialize};
 use strake_api::v1::ListDrivesRequest;
@@ -44,7 +42,7 @@ impl Newest {
     /// decide, and the file is renamed for an inspection by the operator.
     pub(crate) fn read(state: &StateFolder) -> (Self, Option<Note>) {
         let known = |marks| Self { marks, written: None };
-        let why = match read(&state.file(FILE)) {
+        let why = match read(state) {
             Ok(marks) => return (known(marks), None),
             Err(why) => why,
         };
@@ -176,16 +174,11 @@ impl Mark {
 ///
 /// # Errors
 /// The reason why the file cannot be read.
-fn read(path: &Path) -> Result<Marks, String> {
-    let mut text = Vec::new();
-    match File::open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Marks::new()),
-        Err(error) => return Err(error.to_string()),
-        Ok(file) => {
-            file.take(FILE_BYTES_MAX).read_to_end(&mut text).map_err(|error| error.to_string())?
-        }
-    };
-    serde_json::from_slice(&text).map_err(|error| error.to_string())
+fn read(state: &StateFolder) -> Result<Marks, String> {
+    match state.read(FILE, FILE_BYTES_MAX).map_err(|error| error.to_string())? {
+        None => Ok(Marks::new()),
+        Some(text) => serde_json::from_slice(&text).map_err(|error| error.to_string()),
+    }
 }
 
 /// Writes the state.

@@ -42,6 +42,9 @@ pub(crate) fn tend_doubts(control: &Control) -> Result<(), ControlError> {
 /// Reads the recorded doubts about an array that was just started.
 pub(crate) fn take_up_doubt(manager: &mut Manager, at: usize) {
     let running = &manager.running[at];
+    if !has_redundancy(&running.array.status().geometry) {
+        return;
+    }
     let doubt = doubt_file::read(manager.records.store.folder(), &running.uuid());
     manager.running[at].doubt = doubt.unwrap_or_else(|why| {
         let array = running.array.name();
@@ -73,7 +76,10 @@ pub(crate) fn suspect_ranges(manager: &Manager, at: usize, out: MemberSet) -> Ve
     let running = &manager.running[at];
     let status = running.array.status();
     let geometry = &status.geometry;
-    if running.doubt.unverified_us > 0 && !out.is_empty() {
+    if out.is_empty() {
+        return Vec::new();
+    }
+    if running.doubt.unverified_us > 0 {
         return vec![(0, geometry.capacity_blocks() << geometry.block_size().shift())];
     }
     let unlisted = running.doubt.unlisted || status.scrub.is_some_and(|scrub| scrub.unlisted > 0);

@@ -33,20 +33,20 @@ fn is_degraded(array: &api::Array) -> bool {
     array.members.iter().any(|member| member.state != "in_sync")
 }
 
-/// The problems that the status reports for suspect ranges and for unverified redundancy.
-pub(crate) fn problems(array: &api::Array) -> Vec<Problem> {
-    let name = &array.name;
-    let object = || format!("array/{name}");
+/// The problems for the status, each with the state that it explains.
+pub(crate) fn problems(array: &api::Array) -> Vec<(&'static str, Problem)> {
+    let (name, is_degraded) = (&array.name, is_degraded(array));
+    let of_it = |what: String, next| problem(format!("array/{name}"), "degraded", what, next);
     let suspect = (array.suspect_bytes > 0).then(|| {
         let what = format!(
             "{} may be wrong: they were or may have been computed from inconsistent stripes",
             ByteSize(array.suspect_bytes)
         );
-        problem(object(), "degraded", what, suspect_next(name, is_degraded(array)))
+        ("suspect", of_it(what, suspect_next(name, is_degraded)))
     });
     let unverified = array.unverified_us.map(|_| {
-        let what = "parity or copies were not verified since a crash in mode none";
-        problem(object(), "degraded", what, unverified_next(name, is_degraded(array)))
+        let what = "parity or copies were not verified since a crash in mode none".to_owned();
+        ("unverified", of_it(what, unverified_next(name, is_degraded)))
     });
     suspect.into_iter().chain(unverified).collect()
 }

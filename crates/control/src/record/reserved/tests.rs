@@ -113,13 +113,16 @@ fn exhaustive_no_byte_that_is_another_one_is_taken_for_good() {
             let mut bytes = good.clone().into_bytes();
             bytes[at] = to;
             let text = String::from_utf8(bytes).expect("it is text yet");
-            if let Ok(read) = file.parse(&text) {
+            if let Ok(read) = file.parse(text.as_bytes()) {
                 assert_eq!(read, reservations, "{to} at {at}");
             }
         }
-        assert!(file.parse(&good[..at]).is_err() || good[at..].trim().is_empty(), "cut at {at}");
+        assert!(
+            file.parse(good[..at].as_bytes()).is_err() || good[at..].trim().is_empty(),
+            "cut at {at}"
+        );
     }
-    assert!(state.file("b").parse(&good).is_err(), "it is another array's");
+    assert!(state.file("b").parse(good.as_bytes()).is_err(), "it is another array's");
     fs::write(file.path(), &good[..good.len() / 2]).expect("it can be cut short");
     let why = file.read().expect_err("it cannot be understood");
     for part in ["a.json", "strake export release tank", "the hosts to exclude are unknown"] {

@@ -14,6 +14,7 @@ use super::{Testbed, check_refused, readd, replace, tick_until, unload};
 use crate::control::Control;
 use crate::error::ControlErrorKind::Refused;
 use crate::events::EventKind;
+use crate::upkeep::doubt::note_crash;
 
 /// The start of the data area of a drive.
 const DATA: u64 = 16 << 20;
@@ -177,6 +178,36 @@ fn what_is_suspect_outlasts_an_unload_and_a_destruction() {
     control.start();
     let damaged = control.tank();
     assert!(damaged.states.contains(&"unverified".to_owned()), "{damaged:?}");
+}
+
+/// A crash in mode none is recorded when the state directory can be written again.
+#[test]
+fn a_crash_that_cannot_be_recorded_is_recorded_later() {
+    let mut control = Testbed::new();
+    let drives = control.drives(3);
+    let request = CreateArrayRequest {
+        name: "tank".into(),
+        level: "5".into(),
+        drives,
+        consistency: "none".into(),
+        ..Default::default()
+    };
+    control.create_array(&request).expect("drives fit");
+    let is_unverified = |control: &Testbed| {
+        let is_shown = control.tank().states.iter().any(|state| state == "unverified");
+        (is_shown, control.reported("unverified").len())
+    };
+    let uuid = control.tank().uuid;
+    let next = control.path("state").join(format!("doubt-{uuid}.json.next"));
+    std::fs::create_dir(&next).expect("it can be made");
+    control.run(|m| Ok(note_crash(m, 0))).expect("it answers");
+    control.tick().expect("it answers");
+    assert_eq!(is_unverified(&control), (false, 1));
+    std::fs::remove_dir(&next).expect("it is empty");
+    control.tick().expect("it answers");
+    assert_eq!(is_unverified(&control), (true, 1), "it is reported once");
+    control.restart();
+    assert_eq!(is_unverified(&control), (true, 1));
 }
 
 /// A copy reads the content of the member and does not compute it.

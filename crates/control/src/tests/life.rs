@@ -197,6 +197,10 @@ fn jobs_are_paused_resumed_and_reprioritized_and_stay_so_over_a_restart() {
     let resumed = control.change_job(&change_job("tank/rebuild", "resume"));
     assert_eq!(resumed.expect("it can go on").result, "changed");
     tick_until(&control, "the rebuild", || healthy(&control));
+    // The priority of the job ends with the job.
+    hold(&control, true);
+    fail_and_readd(&control, 1);
+    assert_eq!(job(&control).2, 10);
 }
 
 /// Fails a member, writes, and re-adds the member, so that a rebuild is required.

@@ -116,6 +116,9 @@ fn f36_a_host_that_had_to_authenticate_is_locked_after_an_import() {
     assert!(imported.warnings.iter().any(|w| w.contains("cannot connect until")), "{imported:?}");
     let listed = control.with(|m| m.list_hosts()).expect("hosts").hosts.remove(0);
     assert_eq!((listed.state.as_str(), listed.proof, listed.bidirectional), ("locked", true, true));
+    let checks = control.doctor().expect("it answers").checks;
+    let of_host = checks.iter().find(|check| check.name == format!("host {}", listed.nqn));
+    assert_eq!(of_host.expect("it is checked").state, "warning");
     let export = only_export(&control);
     assert!(asks_for_proof(&export.listen, &export.nqn), "its name is not enough");
     // The record of the host on the members survives the import.

@@ -1,20 +1,24 @@
 //! The effect of the reservations of one export of an array on the clients of another export.
 
-use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::{fs, io};
 
 use strake_api::v1::{
-    CreateExportRequest, ImportArraysRequest, ReleaseExportRequest, UnloadArrayRequest,
+    CreateExportRequest, ImportArraysRequest, ReleaseExportRequest, RemoveExportRequest,
+    UnloadArrayRequest,
 };
 use strake_export_nbd::{Removal, Rights};
 use strake_export_nvmet::{Held, Ledger, Registrant, ReservationType, Reservations};
 
 use super::nvme::{HOST, request};
-use super::{Testbed, check_refused, exports, unload};
+use super::{Testbed, check_refused, drives_in, exports, folder, nbd, raid6, stop, unload};
 use crate::commands::exports::offer_or_report;
 use crate::control::Control;
 use crate::error::ControlErrorKind::Usage;
+use crate::manager::{Manager, Options};
+use crate::record::files::{Disk, Kernel, StateFolder, Step};
 use crate::record::reserved::ReservationFile;
 
 /// The UUID of array tank.
@@ -34,7 +38,7 @@ fn ledger(control: &Control) -> Arc<ReservationFile> {
     Arc::new(control.run(file).expect("it answers"))
 }
 
-fn of_array(manager: &mut crate::manager::Manager, array: &str) -> ReservationFile {
+fn of_array(manager: &mut Manager, array: &str) -> ReservationFile {
     ReservationFile::of_array(manager.records.store.folder(), array)
 }
 
@@ -104,7 +108,7 @@ fn nbd_clients_obey_reservations_of_hosts() {
 
     // The reservations are read when an export is offered, and not when it is withdrawn.
     reserve(&file);
-    let offer_again = |m: &mut crate::manager::Manager| {
+    let offer_again = |m: &mut Manager| {
         m.exports.withdraw(&record, Removal::Force)?;
         offer_or_report(m, &record);
         Ok(())
@@ -168,6 +172,54 @@ fn nbd_clients_obey_reservations_of_an_array_that_was_imported() {
     assert_eq!(rights(&control), Rights::All);
 }
 
+/// A layer that refuses to rename files while it is set.
+#[derive(Debug, Default)]
+struct Refuses(AtomicBool);
+
+impl Disk for Refuses {
+    fn carry_out(&self, step: Step<'_>) -> io::Result<()> {
+        match step {
+            Step::Rename(..) if self.0.load(Ordering::Relaxed) => Err(io::Error::other("refused")),
+            step => Kernel.carry_out(step),
+        }
+    }
+}
+
+/// History: an export was withdrawn before its removal could not be recorded. Until the next start, the export was not
+/// offered, and NBD clients had all rights.
+#[test]
+fn an_export_whose_removal_cannot_be_recorded_is_offered_again() {
+    let folder = folder();
+    let disk = Arc::new(Refuses::default());
+    let state = StateFolder::on(&folder.join("state"), Arc::clone(&disk) as _);
+    let control = Control::start_in(state, Options::default()).expect("the control plane starts");
+    control.create_array(&raid6(drives_in(&folder, 4))).expect("it is created");
+    for request in
+        [&nbd(&folder.join("nbd")), &CreateExportRequest { name: "net".into(), ..request() }]
+    {
+        control.run(|m| m.create_export(request)).expect("it is offered");
+    }
+    let record = control.with(|m| m.records.exports[1].clone()).expect("two exports");
+    reserve(&ledger(&control));
+    let again = |m: &mut Manager| {
+        m.exports.withdraw(&record, Removal::Force)?;
+        offer_or_report(m, &record);
+        Ok(())
+    };
+    control.run(again).expect("it goes on");
+    assert_eq!(rights(&control), Rights::Read);
+    disk.0.store(true, Ordering::Relaxed);
+    let request = RemoveExportRequest { name: "net".into(), force: true };
+    control.remove_export(&request).expect_err("it cannot be recorded");
+    assert_eq!(rights(&control), Rights::Read);
+    let (state, reason) = shown(&control, "net");
+    assert!(state == "offline" && reason.contains("refused"), "{state}: {reason}");
+    disk.0.store(false, Ordering::Relaxed);
+    control.tick().expect("it answers");
+    assert_eq!(shown(&control, "net").0, "online");
+    stop(&control);
+}
+
 /// The address of the NVMe/TCP export is in use when the daemon starts.
 #[test]
 fn reservations_of_an_export_that_is_not_offered_can_be_ended() {
@@ -177,7 +229,7 @@ fn reservations_of_an_export_that_is_not_offered_can_be_ended() {
     let refused = control.run(|m| m.release_export(&wrong));
     check_refused(refused, Usage, "strake export release tank");
     for end in [release, |control: &Control, name: &str| {
-        let request = strake_api::v1::RemoveExportRequest { name: name.into(), force: false };
+        let request = RemoveExportRequest { name: name.into(), force: false };
         control.run(|m| m.remove_export(&request)).expect("it goes");
     }] {
         let file = ledger(&control);

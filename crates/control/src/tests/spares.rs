@@ -5,6 +5,8 @@ use super::{Testbed, array, check_refused, fail, raid6, tick_until, unload};
 use crate::control::Control;
 use crate::error::ControlErrorKind::{NotFound, Refused, Usage};
 use crate::events::EventKind;
+use crate::names::drive_key;
+use crate::upkeep::spares::use_spare;
 use std::fs;
 use strake_api::v1::{
     AddSpareRequest, CreateArrayRequest, DestroyArrayRequest, RemoveSpareRequest, Spare,
@@ -111,6 +113,22 @@ fn a_new_spare_names_the_destroyed_array_it_belongs_to_and_the_member_it_replace
         let plan = control.add_spare(&request(dry_run, true)).expect("it is one").plan.join("; ");
         assert!(plan.contains("replace member 1 of array tank at once"), "{plan}");
     }
+}
+
+/// History: a spare that was used by another command at that moment was reported as unusable.
+#[test]
+fn a_spare_that_another_command_uses_is_not_reported() {
+    let (control, drives) = Testbed::raid6(5);
+    control.add_spare(&add(&drives[4], "")).expect("it is a spare");
+    control.fail_member(&fail("tank", 1)).expect("it fails");
+    let uuid = control.with(|m| m.running[0].uuid()).expect("it answers");
+    let key = control.with(|m| drive_key(&m.records.spares[0].identity)).expect("it answers");
+    let held = control.try_reserve(vec![key]).expect("it answers").expect("it is free");
+    use_spare(&control, &uuid, 1).expect_err("another command uses the spare");
+    assert!(!has(&control, EventKind::SpareMissing));
+    drop(held);
+    use_spare(&control, &uuid, 1).expect("it is free");
+    assert_eq!(path_of(&control, 1), drives[4]);
 }
 
 #[test]

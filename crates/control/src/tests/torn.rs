@@ -2,7 +2,7 @@
 
 use super::{Testbed, check_refused, fail, raid6, readd, replace, tick_until};
 use crate::error::ControlErrorKind::{Refused, State};
-use std::fs::File;
+use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use strake_api::v1::{CreateArrayRequest, ImportArraysRequest};
 use strake_ondisk::{AreaLayout, Bitmap, PAGE_BYTES};
@@ -53,6 +53,19 @@ fn check_waits(spoil: impl Fn(&str), words: &str) {
     resize(&drives[1], &[BYTES]);
     control.replace_member(&replace(1, &drives[1])).expect("it can be rebuilt");
     tick_until(&control, "the rebuild", || control.tank().states == ["online"]);
+}
+
+/// History: a member whose drive was present, but could not be opened, was missing without a reason.
+#[test]
+fn a_drive_that_cannot_be_opened_is_named_with_the_reason() {
+    let (mut control, drives) = Testbed::raid6(4);
+    control.shut_down();
+    fs::remove_file(&drives[1]).expect("it can be removed");
+    fs::create_dir(&drives[1]).expect("it can be made");
+    control.start();
+    let view = control.tank();
+    assert!(view.reason.contains("waits for member 1"), "{}", view.reason);
+    assert!(view.reason.contains(&drives[1]), "{}", view.reason);
 }
 
 /// History: after `dd if=/dev/zero` over the first half of a drive, the labels at its end remained, and the member

@@ -32,8 +32,6 @@ impl Chance {
             format!("control: {crash:?}; {}; stripes in doubt: {stripes:?}", self.world.picture())
         });
         let joining: Vec<usize> = self.world.asked.iter().filter_map(Asked::joins).collect();
-        joining.iter().for_each(|slot| self.world.outdate_snapshot(*slot));
-        let joining = !joining.is_empty();
         self.world.note_promise();
         self.world.wake_members();
         self.world.settle_doubts();
@@ -41,7 +39,8 @@ impl Chance {
         for drive in self.world.drives.iter().chain(&self.world.retired) {
             drive.crash(crash);
         }
-        self.world.note_labels_left();
+        self.world.note_labels_left(&joining);
+        let joining = !joining.is_empty();
         self.world.killed = true;
         self.world.running = None;
         self.world.asked.clear();
@@ -169,12 +168,19 @@ impl World {
 
     /// A label in progress may be on some drives, and records a member as out that missed its time limit because of a
     /// long stall. No fault impaired that member, and it was in use until every member has the label.
-    fn note_labels_left(&mut self) {
+    ///
+    /// A drive that was `joining` receives content only after a label records its member as in use. Without that label,
+    /// an earlier image of the drive lacks nothing.
+    fn note_labels_left(&mut self, joining: &[usize]) {
         let labels = self.drives.iter().filter_map(rings).flatten().filter_map(|scan| scan.newest);
         let Some(newest) = labels.max_by_key(|label| label.generation) else { return };
         for (slot, row) in newest.members.iter().enumerate() {
             if row.state != RecordedState::InSync {
                 self.out_before.insert(slot);
+            }
+            let is_used = matches!(row.state, RecordedState::InSync | RecordedState::Rebuilding);
+            if joining.contains(&slot) && is_used {
+                self.outdate_snapshot(slot);
             }
         }
     }

@@ -1,7 +1,7 @@
-//! What a request may do: the checks between a client's numbers and a device.
+//! The checks of requests: they are between the numbers from a client and the device.
 //!
-//! A pure function, so that every rule of the protocol's sections "Size constraints", "Command flags",
-//! "Request types" and "Error values" is one line of a table in a test.
+//! The check is a pure function. Every rule of the sections "Size constraints", "Command flags", "Request types" and
+//! "Error values" of the protocol is therefore one line of a table in a test.
 
 use crate::handshake::{Agreement, Allocation, ReplyStyle};
 use crate::limits::REQUEST_BYTES_MAX;
@@ -10,24 +10,24 @@ use strake_block::Durability;
 pub use strake_export_net::{Ability, Access, Rights};
 use strake_units::BlockSize;
 
-/// What requests are checked against.
+/// The properties of an export and of a client against which requests are checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
     /// Size of the export in bytes.
     pub bytes: u64,
     /// Smallest unit of a request.
     pub block: BlockSize,
-    /// Whether it may be changed.
+    /// Whether the export may be changed.
     pub access: Access,
     /// Whether the device can deallocate.
     pub trim: Ability,
     /// Whether the device zeroes faster than it writes.
     pub fast_zeroes: Ability,
-    /// What was negotiated.
+    /// The result of the negotiation.
     pub agreement: Agreement,
 }
 
-/// In how many pieces the data of a read may be sent.
+/// The form in which the data of a read is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
     /// As chunks, in any order.
@@ -47,10 +47,10 @@ pub enum Extents {
     One,
 }
 
-/// What to do for an acceptable request.
+/// The work for an accepted request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// Succeed without touching the device: an empty range, or a hint that changes nothing here.
+    /// Succeed without access to the device: an empty range, or a hint that has no effect here.
     Nothing,
     /// Read and send data.
     Read(Framing),
@@ -62,24 +62,24 @@ pub enum Work {
     Trim(Durability),
     /// Make completed writes stable.
     Flush,
-    /// Say which blocks were never written.
+    /// Report the blocks that were never written.
     Status(Extents),
 }
 
 /// The outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is executed.
+    /// The request is executed.
     Do(Work),
-    /// It is answered with an error, and its payload thrown away.
+    /// The request is answered with an error, and its payload is discarded.
     Refuse(Code, &'static str),
-    /// The client is leaving.
+    /// The client disconnects.
     Disconnect,
     /// The server closes the connection: the payload is too large to receive it only for an error reply.
     Violation,
 }
 
-/// Bytes that follow the request's header.
+/// Returns the number of bytes that follow the header of the request.
 #[must_use]
 pub const fn payload_bytes(request: &Request) -> u32 {
     if request.command == command::WRITE { request.length } else { 0 }
@@ -88,7 +88,7 @@ pub const fn payload_bytes(request: &Request) -> u32 {
 /// Decides on a request.
 #[must_use]
 pub fn admit(request: &Request, terms: &Terms) -> Verdict {
-    // Before anything else: it decides whether the payload is received at all.
+    // This check comes first, because it decides whether the payload is received.
     if payload_bytes(request) > REQUEST_BYTES_MAX {
         return Verdict::Violation;
     }
@@ -101,11 +101,11 @@ pub fn admit(request: &Request, terms: &Terms) -> Verdict {
     }
 }
 
-/// Whether a reservation of a host of another export leaves a client the right to do this. In addition to
-/// [`admit`], at every piece of a request: its payload may arrive long after its header.
+/// Checks whether a reservation of a host of another export permits this work to the client. This check is made in
+/// addition to [`admit`], at every piece of a request, because its payload may arrive long after its header.
 ///
 /// # Errors
-/// `NBD_EPERM` with words for a person.
+/// `NBD_EPERM` with a text for the operator.
 pub const fn permit(work: Work, rights: Rights) -> Result<(), (Code, &'static str)> {
     match (work, rights) {
         (_, Rights::All)

@@ -1,22 +1,22 @@
-//! One client on a data core, from the end of its negotiation to the last of its I/O.
+//! One client on a data core, from the end of its negotiation to the end of its last I/O.
 //!
 //! ```text
 //! socket -> intake -> device queue -> delivery -> replies -> socket
 //!           |  one request at a time    any number in flight, in any order
 //! ```
-//! *Intake* begins requests strictly one after another: a request that needs buffers or queue room holds up
-//! those behind it, which is the back-pressure the client feels, and which keeps two half-begun requests from
-//! waiting for each other's buffers. *Delivery* turns completions into replies in whatever order they come.
+//! *Intake* starts requests strictly one after another. A request that needs buffers or space in the queue delays the
+//! requests behind it. This is the back-pressure on the client, and it prevents two partly started requests from
+//! waiting for each other's buffers. *Delivery* converts completions into replies, in the order of the completions.
 //!
 //! ```text
 //! Open -> Draining -> Gone      client left, broke the protocol, or was disconnected: what was begun ends
 //!   +---> Broken ---> Gone      socket failed: nothing more is sent
 //! ```
-//! `Gone` is reached only when no I/O is at the device: the buffers are the device's until then.
+//! `Gone` is reached only when no I/O is at the device, because the device owns the buffers until then.
 //!
-//! A write is handed to the device piece by piece, each when all its bytes have arrived. A client that
-//! disappears in the middle of a write has changed nothing if the write fits one piece (up to 1 MiB, less if
-//! the device takes less), and whole leading pieces of it otherwise.
+//! A write is submitted to the device in pieces, each when all its bytes have arrived. A client that disappears in the
+//! middle of a write has changed nothing if the write fits one piece (up to 1 MiB, less if the device takes less), and
+//! whole leading pieces of it otherwise.
 
 mod deliver;
 mod intake;
@@ -40,14 +40,14 @@ use strake_export_net::{
 use strake_reactor::{Sleep, Turn};
 use strake_units::Nanos;
 
-/// What was agreed on with a client, and what it is served with.
+/// The result of the negotiation with a client, and the resources that serve it.
 pub(crate) struct Admission {
     pub(crate) connection_slot: ConnectionSlot,
     pub(crate) agreement: Agreement,
     pub(crate) pools: Pools,
 }
 
-/// A run of data of a read whose turn to be sent has not come.
+/// Data of a read that must be sent later, in order.
 struct Parked {
     slot: crate::requests::SlotIndex,
     offset: u64,
@@ -61,20 +61,20 @@ enum Life {
     Broken,
 }
 
-/// A client being served. The order of the fields is the order of dropping: the queue before the buffers, the
-/// connection slot last, because its release reports the end of the connection.
+/// A client that is being served. The order of the fields is the order of dropping: the queue before the buffers, and
+/// the connection slot last, because its release reports the end of the connection.
 pub(crate) struct Connection {
     device: DeviceQueue,
     peer: Peer,
     facts: Facts,
-    /// Which of the export's counters are this core's.
+    /// The index of the counters of this core in the export.
     lane: usize,
     intake: Intake,
     requests: Requests,
     replies: SendQueue<Reply>,
     parked: Vec<Parked>,
     pools: Pools,
-    /// Bytes of payload received this turn.
+    /// Number of payload bytes received in this turn.
     received_now: usize,
     life: Life,
     _ticket: Ticket,
@@ -131,7 +131,7 @@ impl Connection {
         }
     }
 
-    /// The socket is no longer usable.
+    /// Ends the connection because the socket is no longer usable.
     fn break_off(&mut self) {
         self.life = Life::Broken;
         self.abandon_intake();
@@ -145,7 +145,7 @@ impl Connection {
     fn check_life(&mut self, now: Nanos) {
         let Life::Draining { since } = self.life else { return };
         match since {
-            // The clock runs only while the client has to read: devices are waited for.
+            // The time runs only while the client must read replies. The wait for devices is not limited.
             _ if self.device.is_busy() => {}
             None => self.life = Life::Draining { since: Some(now) },
             Some(since) if now.since(since) >= LINGER_TIME_MAX => self.break_off(),
@@ -202,7 +202,7 @@ impl strake_export_net::Connection for Connection {
     }
 }
 
-/// Bytes in memory that replies can be made of.
+/// Copies bytes to a buffer for a reply.
 fn carry(bytes: &[u8]) -> Option<BufMut> {
     if bytes.is_empty() {
         return None;

@@ -1,4 +1,4 @@
-//! The exports that are served, with their clients and counters.
+//! The offered exports, with their clients and counters.
 
 use crate::admit::{Ability, Access, Terms};
 use crate::handshake::{Agreement, Directory, Offer, Refusal};
@@ -17,17 +17,18 @@ use strake_export_net::{
 /// A device under a name.
 #[derive(Clone)]
 pub struct Export {
-    /// What clients ask for: 1 to 4096 bytes without NUL.
+    /// The name that clients request: 1 to 4096 bytes without NUL.
     pub name: String,
-    /// Words for a person, shown by `NBD_OPT_LIST` and `NBD_INFO_DESCRIPTION`; at most 256 bytes, may be empty.
+    /// A description for users, shown by `NBD_OPT_LIST` and `NBD_INFO_DESCRIPTION`. It has at most 256 bytes and may be
+    /// empty.
     pub description: String,
-    /// What is served. Its size and block size are those at the time it is added.
+    /// The device. The export has the size and the block size that the device has when the export is added.
     pub device: Arc<dyn BlockDevice>,
-    /// Who knows which blocks were never written; without it every block counts as written.
+    /// The source of the blocks that were never written; without it every block counts as written.
     pub extents: Option<Arc<dyn ExtentSource>>,
-    /// Refuse writes even if the device takes them.
+    /// Whether writes are refused although the device accepts them.
     pub read_only: bool,
-    /// What reservations of other exports of the device leave to the clients of this one.
+    /// The rights of the clients of this export under the reservations of other exports of the device.
     pub rights: Arc<SharedRights>,
 }
 
@@ -40,13 +41,13 @@ impl fmt::Debug for Export {
     }
 }
 
-/// What of a device matters to requests, taken once.
+/// The properties of a device that requests depend on, read once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Facts {
     pub(crate) terms: Terms,
     /// Largest read or write for the device; a multiple of its block size.
     pub(crate) piece_bytes: u32,
-    /// Where pieces like to be cut, 0 when the device has no preference.
+    /// The preferred boundary of pieces in bytes; 0 if the device has no preference.
     pub(crate) optimal_bytes: u32,
 }
 
@@ -78,8 +79,8 @@ impl Facts {
         self
     }
 
-    /// Bytes of the piece of a request that begins at `at`, of which bytes up to `end` remain. Long requests
-    /// are cut where the device likes it, so that an array sees whole stripes.
+    /// Returns the number of bytes of the next piece of a request whose bytes from `at` to `end` remain. Long requests
+    /// are split at the preferred boundaries of the device, so that an array receives whole stripes.
     pub(crate) fn piece(&self, at: u64, end: u64) -> usize {
         let most = u64::from(self.piece_bytes);
         if end - at <= most {
@@ -90,8 +91,8 @@ impl Facts {
         if cut > at { (cut - at) as usize } else { most as usize }
     }
 
-    /// Section "Transmission flags". Multi-connection holds because a flush of the device contract covers
-    /// every write completed before it, on whatever queue.
+    /// Section "Transmission flags". Multi-connection is supported because a flush, in the device contract, covers
+    /// every write that completed before it on any queue.
     fn flags(&self) -> u16 {
         let common = transmission_flag::HAS_FLAGS
             | transmission_flag::SEND_FLUSH
@@ -110,8 +111,8 @@ impl Facts {
         }
     }
 
-    /// Bytes the client should prefer: a power of two (section "Size constraints"), so of an optimal size that
-    /// is none, the largest power of two that divides it.
+    /// Returns the preferred size of requests in bytes. It is a power of two (section "Size constraints"). If the
+    /// optimal size is no power of two, it is the largest power of two that divides the optimal size.
     fn preferred_bytes(&self) -> u32 {
         let usable =
             if self.optimal_bytes == 0 { 4096 } else { 1 << self.optimal_bytes.trailing_zeros() };
@@ -127,12 +128,12 @@ pub(crate) struct Served {
     pub(crate) extents: Option<Arc<dyn ExtentSource>>,
     pub(crate) facts: Facts,
     pub(crate) rights: Arc<SharedRights>,
-    /// One per data core the server runs on.
+    /// The counters, one for each data core of the server.
     pub(crate) counters: Box<[Counters]>,
     connection_slots: ConnectionSlots,
 }
 
-/// The right to be a client of an export.
+/// The right of one client to use an export.
 pub(crate) type ConnectionSlot = strake_export_net::ConnectionSlot<Served>;
 
 impl strake_export_net::Export for Served {
@@ -159,7 +160,7 @@ impl Served {
     }
 }
 
-/// All exports of a server. Control threads only.
+/// All exports of a server. Only control threads use it.
 pub(crate) struct Registry {
     /// `None` once the server is stopping.
     exports: Mutex<Option<BTreeMap<String, Arc<Served>>>>,
@@ -225,8 +226,8 @@ impl Registry {
         })
     }
 
-    /// Closes an export to new clients. It stays in the registry, invisible to clients, until
-    /// [`forget`](Self::forget): its name is not free before its last I/O has completed.
+    /// Closes an export to new clients. It remains in the registry, invisible to clients, until
+    /// [`forget`](Self::forget), so that its name is not free before its last I/O has completed.
     pub(crate) fn withdraw(
         &self,
         name: &str,
@@ -250,14 +251,14 @@ impl Registry {
         }
     }
 
-    /// Takes a withdrawn export out.
+    /// Removes a withdrawn export.
     pub(crate) fn forget(&self, served: &Arc<Served>) {
         if let Some(exports) = self.lock().as_mut() {
             exports.remove(&served.name);
         }
     }
 
-    /// Ends the registry and returns what was in it.
+    /// Closes the registry and returns its exports.
     pub(crate) fn close(&self) -> Vec<Arc<Served>> {
         self.lock().take().into_iter().flat_map(BTreeMap::into_values).collect()
     }
@@ -284,7 +285,7 @@ impl Registry {
     }
 }
 
-/// The refusal of a client that gets no slot.
+/// Returns the refusal of a client that receives no connection slot.
 const fn no_connection_slot(why: NoConnectionSlot) -> Refusal {
     match why {
         NoConnectionSlot::Closed => Refusal::Unknown,

@@ -5,10 +5,10 @@
 //!                             ^      +-> Close   ABORT, violations, floods
 //!                             +- Skip            an option too long to look at
 //! ```
-//! It reads no socket and no clock; the caller brings bytes, sends what it is given, and calls again only when
-//! everything was sent, so a client that never reads makes nothing grow. Nothing of the device is touched here:
-//! the directory answers from what it knew when the export was added (CVE-2019-14850: a back end opened for
-//! every client that connects).
+//! The state machine reads no socket and no clock. The caller provides bytes, sends the returned answer, and calls
+//! again only after the whole answer was sent, so a client that never reads cannot grow memory. The negotiation does
+//! not access the device: the directory answers with the properties from when the export was added (CVE-2019-14850: a
+//! back end was opened for every client that connected).
 
 mod options;
 
@@ -19,12 +19,12 @@ use crate::wire::{
 };
 use options::{Answer, ContextQuery, Wanted, flags};
 
-/// What a client learns about an export.
+/// The properties of an export that are reported to a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offer {
-    /// The name in the directory, which differs from what was asked for when that was the empty name.
+    /// The name in the directory. It differs from the requested name if that name was empty.
     pub name: String,
-    /// Words for a person, may be empty.
+    /// The description for users; it may be empty.
     pub description: String,
     /// Size in bytes.
     pub bytes: u64,
@@ -32,45 +32,45 @@ pub struct Offer {
     pub flags: u16,
     /// Bytes of the smallest request.
     pub block_bytes: u32,
-    /// Bytes of a request that goes well.
+    /// Preferred size of a request in bytes.
     pub preferred_bytes: u32,
     /// Bytes of the largest payload.
     pub payload_bytes_max: u32,
 }
 
-/// Why a client does not get an export.
+/// The reason why a client is refused an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// There is none of that name.
+    /// No export has this name.
     Unknown,
-    /// It has as many clients as it may have.
+    /// The export has its maximum number of clients.
     Full,
     /// The server is stopping.
     Stopping,
 }
 
-/// Where the negotiation looks exports up.
+/// The directory in which the negotiation looks up exports.
 pub trait Directory {
-    /// The right to be one of an export's clients; given back by dropping it.
+    /// The right of one client to use an export. Dropping it releases the right.
     type ConnectionSlot;
 
     /// Calls `each` with the name and description of every export.
     fn list(&self, each: &mut dyn FnMut(&str, &str));
 
-    /// Describes an export. The empty name means the only one there is.
+    /// Describes an export. The empty name is the only existing export.
     ///
     /// # Errors
-    /// Why it is not available.
+    /// The export is not available; the error is the reason.
     fn find(&self, name: &str) -> Result<Offer, Refusal>;
 
     /// Describes an export and takes a connection slot at it.
     ///
     /// # Errors
-    /// Why it is not available.
+    /// The export is not available; the error is the reason.
     fn claim(&self, name: &str) -> Result<(Offer, Self::ConnectionSlot), Refusal>;
 }
 
-/// How the server answers from now on (section "Structured reply chunk message").
+/// The form of the replies of the server from now on (section "Structured reply chunk message").
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReplyStyle {
     /// Simple replies only.
@@ -80,29 +80,29 @@ pub enum ReplyStyle {
     Structured,
 }
 
-/// Whether the client may ask which blocks were never written.
+/// Whether the client may query the blocks that were never written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Allocation {
-    /// It did not ask to.
+    /// The client did not request this.
     #[default]
     Unavailable,
-    /// It selected `base:allocation` for the export it got.
+    /// The client selected `base:allocation` for its export.
     Selected,
 }
 
-/// What was agreed on; before any negotiation, nothing.
+/// The result of the negotiation; the default is the state before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Agreement {
-    /// How to answer.
+    /// The form of the replies.
     pub replies: ReplyStyle,
-    /// Whether block status may be asked for.
+    /// Whether block status may be requested.
     pub allocation: Allocation,
 }
 
-/// Why the server ends a negotiation.
+/// The reason why the server ends a negotiation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Goodbye {
-    /// The client said so.
+    /// The client aborted the negotiation.
     Aborted,
     /// The client set flags that do not exist.
     UnknownFlags,
@@ -112,27 +112,27 @@ pub enum Goodbye {
     TooManyOptions,
     /// More than [`SKIPPED_BYTES_MAX`] skipped bytes.
     TooMuchSkipped,
-    /// `NBD_OPT_EXPORT_NAME` for an export that is not available; the protocol has no way to say so.
+    /// `NBD_OPT_EXPORT_NAME` for an export that is not available; the protocol has no reply for this.
     NoExport,
 }
 
-/// What comes next.
+/// The next action of the caller.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Next<S> {
-    /// More bytes from the client, after sending the replies.
+    /// Send the replies, then receive more bytes from the client.
     More,
-    /// Transmission, after sending the replies.
+    /// Send the replies, then start the transmission phase.
     Serve(S, Agreement),
-    /// The end, after sending the replies.
+    /// Send the replies, then close the connection.
     Close(Goodbye),
 }
 
 /// One step of the negotiation.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Step<S> {
-    /// Bytes of the input that were taken. When it is 0 and `next` is `More`, more input is needed.
+    /// Number of consumed input bytes. If it is 0 and `next` is `More`, more input is needed.
     pub taken: usize,
-    /// What comes next.
+    /// The next action of the caller.
     pub next: Next<S>,
 }
 
@@ -160,7 +160,7 @@ enum Padding {
     Nothing,
 }
 
-/// A negotiation under way.
+/// A negotiation in progress.
 #[derive(Debug)]
 pub struct Handshake {
     phase: Phase,
@@ -179,7 +179,7 @@ impl Default for Handshake {
 }
 
 impl Handshake {
-    /// A negotiation in which the greeting ([`wire::greeting`]) was sent and nothing received.
+    /// Creates a negotiation in which the greeting ([`wire::greeting`]) was sent and no byte was received.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -192,8 +192,8 @@ impl Handshake {
         }
     }
 
-    /// Takes the next whole item off the front of `input` and appends the answer to `out`. An item is never
-    /// longer than [`OPTION_BYTES_MAX`] and its header, so a buffer of that size always makes progress.
+    /// Consumes the next complete item at the front of `input` and appends the answer to `out`. An item is never longer
+    /// than [`OPTION_BYTES_MAX`] and its header, so a buffer of this size always makes progress.
     pub fn step<D: Directory>(
         &mut self,
         input: &[u8],
@@ -251,8 +251,8 @@ impl Handshake {
         Step { taken: OPTION_HEADER_BYTES + length, next }
     }
 
-    /// An option that no client sends in good faith (CVE-2017-15119): answered, and its data discarded as it
-    /// comes.
+    /// Answers an option that is longer than any valid client sends (CVE-2017-15119), and discards its data as it
+    /// arrives.
     fn skip<S>(&mut self, header: OptionHeader, out: &mut Vec<u8>) -> Step<S> {
         self.options += 1;
         self.skipped += u64::from(header.length);
@@ -290,8 +290,8 @@ impl Handshake {
             option::STRUCTURED_REPLY => self.structured_reply(data, answer),
             option::LIST_META_CONTEXT => self.list_contexts(data, directory, answer),
             option::SET_META_CONTEXT => self.set_contexts(data, directory, answer),
-            // Section "NOTLS mode". A later STARTTLS must forget what was negotiated before it
-            // (CVE-2021-3716); refusing it leaves nothing to forget.
+            // Section "NOTLS mode". A later STARTTLS must discard everything that was negotiated before it
+            // (CVE-2021-3716). STARTTLS is refused, so this case does not occur.
             option::STARTTLS => {
                 answer.error(option_reply::ERR_POLICY, "this server listens locally, without TLS");
             }
@@ -368,7 +368,7 @@ impl Handshake {
     }
 
     fn set_contexts(&mut self, data: &[u8], directory: &impl Directory, answer: &mut Answer<'_>) {
-        // Even a failed request forgets what was selected (section "Option types").
+        // Even a failed request discards the selection (section "Option types").
         self.allocation_of = None;
         let Some(query) = self.context_query(data, directory, answer) else { return };
         if query.finds_allocation {
@@ -378,7 +378,8 @@ impl Handshake {
         answer.ack();
     }
 
-    /// Reads a query and checks what both context options have in common; `None` after answering an error.
+    /// Reads a query and makes the checks that both context options share. Returns `None` after it answered with an
+    /// error.
     fn context_query<'a>(
         &self,
         data: &'a [u8],

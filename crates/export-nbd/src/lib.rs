@@ -2,7 +2,7 @@
 //!
 //! **What it is.** A fixed-newstyle NBD server for hosts without NVMe/TCP: virtual machine monitors, the kernel's `nbd`
 //! driver, `qemu-img`, `nbdcopy`. [`Server`] listens on a unix socket or a loopback address; a control thread
-//! negotiates with each client, and only then is the client's socket handed to a data core, where requests become
+//! negotiates with each client and then passes the socket of the client to a data core, where requests become
 //! [`strake_block::Io`]s and completions become replies.
 //!
 //! **What it must never do.** Trust a client: no length, offset, order or timing of its bytes may panic, hang, grow
@@ -10,8 +10,8 @@
 //! another host, because the connection is not encrypted. Allocate, lock or log per request. Use more of a device than
 //! the traits of `strake-block`: it does not know arrays.
 //!
-//! **Where to start.** [`wire`] for the bytes, [`handshake`] for the negotiation, [`admit`] for what a request may do,
-//! `connection` for the life of a client on a data core, [`limits`] for every bound. [`strake_export_net`] accepts
+//! **Where to start.** [`wire`] for the bytes, [`handshake`] for the negotiation, [`admit`] for the checks of requests,
+//! `connection` for the life of a client on a data core, [`limits`] for all limits. [`strake_export_net`] accepts
 //! clients and passes them to data cores.
 
 #![forbid(unsafe_code)]

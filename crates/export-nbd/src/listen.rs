@@ -1,4 +1,4 @@
-//! Where the server can be reached, and the socket behind it.
+//! The address of the server, and its listening socket.
 
 use rustix::fs::Mode;
 use rustix::io::Errno;
@@ -12,43 +12,43 @@ use std::path::{Path, PathBuf};
 use strake_export_net::limits::BACKLOG;
 use strake_export_net::{ExportError, ExportErrorKind};
 
-/// Where to listen.
+/// The address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listen {
     /// A unix socket.
     Unix {
-        /// Its path. A socket left behind by an ended server is replaced.
+        /// The path of the socket. A stale socket of an ended server is replaced.
         path: PathBuf,
         /// Its permissions, within 0660.
         mode: u32,
     },
-    /// A TCP port of this machine's loopback interface; port 0 lets the kernel choose.
+    /// A TCP port of the loopback interface of this host; the kernel chooses the port if it is 0.
     Tcp(SocketAddr),
 }
 
 impl Listen {
-    /// A unix socket only this user can connect to.
+    /// Returns a Unix socket to which only this user can connect.
     pub fn unix(path: impl Into<PathBuf>) -> Self {
         Self::Unix { path: path.into(), mode: 0o600 }
     }
 }
 
-/// Whether a server could listen at an address now: listens there briefly.
+/// Checks whether a server could listen on an address now, by listening on it briefly.
 ///
 /// # Errors
-/// Those of [`Server::start`](crate::Server::start) about the address.
+/// As [`Server::start`](crate::Server::start), as far as they concern the address.
 pub fn try_listen(listen: Listen) -> Result<(), ExportError> {
     Listener::open(listen).map(drop)
 }
 
-/// What has to be set on a client's socket.
+/// The address family, which determines the options of the socket of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Family {
     Unix,
     Tcp,
 }
 
-/// A listening socket. Dropping it removes the path it made.
+/// A listening socket. Dropping it removes the path that it created.
 pub(crate) struct Listener {
     socket: OwnedFd,
     family: Family,
@@ -125,8 +125,8 @@ impl strake_export_net::Listener for Listener {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::accept_with(&self.socket, flags)?;
         if self.family == Family::Tcp {
-            // Replies are sent whole, so waiting to fill a segment would only delay them; and a client whose
-            // machine vanished is noticed in the end. Neither is worth refusing a client over.
+            // Replies are sent whole, so a wait to fill a segment would only delay them. Keep-alive detects a client
+            // whose host disappeared. A failure of either option is no reason to refuse the client.
             let _ = rustix::net::sockopt::set_tcp_nodelay(&socket, true);
             let _ = rustix::net::sockopt::set_socket_keepalive(&socket, true);
         }
@@ -147,7 +147,7 @@ fn unix_socket() -> Result<OwnedFd, Errno> {
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
 }
 
-/// Removes a socket that no process listens on; anything else at the path is left alone, and `bind` then says
+/// Removes a socket on which no process listens. Any other file at the path is not changed, and `bind` then reports
 /// that the address is in use.
 fn remove_stale(path: &Path, name: &SocketAddrUnix) -> Result<(), ExportError> {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
@@ -165,7 +165,7 @@ fn remove_stale(path: &Path, name: &SocketAddrUnix) -> Result<(), ExportError> {
     }
 }
 
-/// A path this process made, identified by device and inode: another process may have replaced it since.
+/// A path that this process created, identified by device and inode, because another process may have replaced it.
 struct OwnPath {
     path: PathBuf,
     device: u64,
@@ -181,7 +181,7 @@ impl OwnPath {
     fn remove(&self) {
         let Ok(meta) = fs::symlink_metadata(&self.path) else { return };
         if (meta.dev(), meta.ino()) == (self.device, self.inode) {
-            // Left behind at worst, and then replaced by the next server.
+            // If the removal fails, the next server replaces the path.
             let _ = fs::remove_file(&self.path);
         }
     }

@@ -1,4 +1,4 @@
-//! What replies consist of.
+//! Replies and their parts.
 
 use crate::requests::SlotIndex;
 use crate::wire::{
@@ -6,7 +6,7 @@ use crate::wire::{
 };
 use strake_block::SgMut;
 
-/// Longest fixed part of a reply: a chunk header and an offset.
+/// Maximum size of the fixed part of a reply: a chunk header and an offset.
 const HEAD_BYTES: usize = CHUNK_HEADER_BYTES + 8;
 
 /// A reply, or a part of one.
@@ -19,12 +19,12 @@ pub(crate) struct Reply {
     pub(crate) ends: Option<SlotIndex>,
 }
 
-/// Which reply of its request this is.
+/// The position of a reply among the replies of its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     /// More will follow.
     Early,
-    /// The last, after which the slot is free.
+    /// The last reply, after which the slot is free.
     Last(SlotIndex),
 }
 
@@ -50,17 +50,17 @@ impl Reply {
         Self { head, head_bytes, words: "", data, ends }
     }
 
-    /// Bytes as they are: the end of the negotiation, or data whose header went before.
+    /// Returns a reply of plain bytes: the end of the negotiation, or data whose header was already sent.
     pub(crate) fn raw(data: SgMut, part: Part) -> Self {
         Self::build(part, data, |_| ())
     }
 
-    /// A simple reply with whatever data of it is there.
+    /// Returns a simple reply with the data that is available.
     pub(crate) fn simple(cookie: u64, error: Option<Code>, data: SgMut, part: Part) -> Self {
         Self::build(part, data, |put| put.bytes(&wire::simple_reply(cookie, error)))
     }
 
-    /// Data of a read, as a chunk of its own.
+    /// Returns data of a read as a separate chunk.
     pub(crate) fn data_chunk(cookie: u64, offset: u64, data: SgMut, part: Part) -> Self {
         let length = data.len() as u32;
         Self::build(part, data, |put| {
@@ -69,8 +69,8 @@ impl Reply {
         })
     }
 
-    /// The beginning of a read's only chunk, of `length` bytes. It is marked as the last although its data may
-    /// be in several parts here, because all of them were read when the first is queued.
+    /// Returns the start of the only chunk of a read, of `length` bytes. It is marked as the last chunk although its
+    /// data may be in several parts, because all parts were read before the first is queued.
     pub(crate) fn only_chunk(
         cookie: u64,
         offset: u64,
@@ -84,7 +84,7 @@ impl Reply {
         })
     }
 
-    /// The end of a read that failed or was empty, in chunks.
+    /// Returns the last chunk of a read that failed or was empty.
     pub(crate) fn last_chunk(
         cookie: u64,
         failure: Option<(Code, &'static str)>,
@@ -105,7 +105,7 @@ impl Reply {
         reply
     }
 
-    /// Descriptors of extents, which are in `data` already.
+    /// Returns a chunk of extent descriptors, which are already in `data`.
     pub(crate) fn status_chunk(cookie: u64, data: SgMut, slot: SlotIndex) -> Self {
         let length = (allocation::PREFIX_BYTES + data.len()) as u32;
         Self::build(Part::Last(slot), data, |put| {

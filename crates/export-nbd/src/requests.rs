@@ -1,14 +1,14 @@
-//! The requests of a connection between their arrival and the departure of their replies.
+//! The requests of a connection, from their arrival to the end of their replies.
 
 use crate::admit::Work;
 use crate::limits::REQUESTS_MAX;
 use crate::wire::Code;
 
-/// Names a request of a connection while it lasts.
+/// Identifies a request of a connection until the request ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlotIndex(pub(crate) u16);
 
-/// Whether all I/Os of a request were made.
+/// Whether all I/Os of a request were created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Issued {
     /// More will come.
@@ -28,19 +28,19 @@ pub(crate) struct Slot {
     pub(crate) issued: Issued,
     /// I/Os at the device or waiting for room in its queue.
     pub(crate) outstanding: u32,
-    /// The first failure, with words for the client's user.
+    /// The first failure, with a text for the user of the client.
     pub(crate) failure: Option<(Code, &'static str)>,
-    /// Bytes of a read that has to be sent in order that are in the reply queue.
+    /// For a read that must be sent in order: the number of its bytes in the reply queue.
     pub(crate) ordered: u32,
 }
 
 impl Slot {
-    /// First byte after the request's range.
+    /// Returns the first byte after the range of the request.
     pub(crate) const fn end(&self) -> u64 {
         self.offset + self.length as u64
     }
 
-    /// True when everything that will be done has been done.
+    /// True if all I/Os of the request were created and have completed.
     pub(crate) fn is_over(&self) -> bool {
         self.outstanding == 0 && self.issued == Issued::Wholly
     }
@@ -58,19 +58,19 @@ impl Requests {
         Self { slots: vec![None; REQUESTS_MAX].into(), free: (0..count).rev().collect() }
     }
 
-    /// True when a request can begin.
+    /// True if a request can start.
     pub(crate) fn has_room(&self) -> bool {
         !self.free.is_empty()
     }
 
-    /// Begins a request. The caller has asked for room.
+    /// Starts a request. The caller has checked that a slot is free.
     pub(crate) fn begin(&mut self, slot: Slot) -> SlotIndex {
         let index = self.free.pop().expect("a request begins only where there is room");
         self.slots[usize::from(index)] = Some(slot);
         SlotIndex(index)
     }
 
-    /// The request, which has begun and not ended.
+    /// Returns a request that has started and not ended.
     pub(crate) fn get(&mut self, index: SlotIndex) -> &mut Slot {
         self.slots[usize::from(index.0)].as_mut().expect("a slot in use holds a request")
     }

@@ -1,4 +1,4 @@
-//! The server as control threads see it.
+//! The interface of the server for control threads.
 
 use crate::export::{Export, Registry, Served};
 use crate::limits::{
@@ -13,16 +13,16 @@ use strake_export_net::{ExportError, ExportErrorKind, ExportStats, Removal, Serv
 use strake_reactor::CoreHandle;
 use strake_units::Nanos;
 
-/// What of the server can be set.
+/// The settings of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerConfig {
-    /// Clients at a time, negotiating or served.
+    /// Maximum number of clients at a time, negotiating or served.
     pub connections_max: u32,
-    /// Clients of one export at a time.
+    /// Maximum number of clients of one export at a time.
     pub connections_per_export_max: u32,
-    /// How long a client may take from connecting to the end of its negotiation.
+    /// Time limit of a client from its connection to the end of its negotiation.
     pub handshake_time_max: Nanos,
-    /// How long removing an export, or stopping, waits for the device.
+    /// Time limit of the wait for the device when an export is removed or the server stops.
     pub drain_time_max: Duration,
 }
 
@@ -62,7 +62,7 @@ impl Server {
     /// thread.
     ///
     /// # Errors
-    /// When the address is not acceptable or taken, a core has stopped, or the machine lacks a resource.
+    /// The address is not acceptable or in use, a core has stopped, or the host lacks a resource.
     pub fn start(
         listen: Listen,
         cores: Vec<CoreHandle>,
@@ -75,7 +75,7 @@ impl Server {
             thread: "strake-nbd",
             peers: "NBD clients",
             connections_max: config.connections_max,
-            // The connections are few enough.
+            // The limit of connections suffices.
             candidates_max: usize::MAX,
             candidates_per_address_max: usize::MAX,
             failed_handshake_time: Nanos(0),
@@ -87,13 +87,13 @@ impl Server {
         Ok(Self { registry, service, address, config })
     }
 
-    /// How many connections were closed at once because there were as many as there can be.
+    /// Returns the number of connections that were closed immediately because the limit was reached.
     #[must_use]
     pub fn turned_away(&self) -> u64 {
         self.service.turned_away()
     }
 
-    /// The TCP address it listens on, with the port the kernel chose if none was given; `None` for a unix
+    /// Returns the TCP address of the server, with the port that the kernel chose if none was given; `None` for a Unix
     /// socket.
     #[must_use]
     pub const fn address(&self) -> Option<SocketAddr> {
@@ -103,7 +103,7 @@ impl Server {
     /// Offers a device to clients.
     ///
     /// # Errors
-    /// When the name is taken or not acceptable, or there are too many exports.
+    /// The name is in use or not acceptable, or the limit of exports is reached.
     pub fn add_export(&self, export: Export) -> Result<(), ExportError> {
         self.registry.add(export)
     }
@@ -112,9 +112,9 @@ impl Server {
     /// closed and its clients disconnected. Called on a control thread, never on a data core.
     ///
     /// # Errors
-    /// When there is no such export; when it has clients and [`Removal::IfUnused`] was asked for; when the
-    /// device did not complete what was in flight within the configured time (the export then takes no more
-    /// clients, and removing it can be tried again).
+    /// The export does not exist. The export has clients and [`Removal::IfUnused`] was requested. The device did not
+    /// complete the I/O in flight within the configured time; the export then accepts no more clients, and its removal
+    /// can be tried again.
     pub fn remove_export(&self, name: &str, removal: Removal) -> Result<(), ExportError> {
         let export = self.registry.withdraw(name, removal)?;
         if !self.service.vacate(&export, self.deadline()) {
@@ -128,15 +128,14 @@ impl Server {
         Instant::now() + self.config.drain_time_max
     }
 
-    /// What each export has done.
+    /// Returns the counters of each export.
     #[must_use]
     pub fn exports(&self) -> Vec<ExportStats> {
         self.registry.stats()
     }
 
-    /// Stops accepting, lets what clients have begun end, disconnects them, and leaves the cores. A client
-    /// that does not read its replies is given up on after
-    /// [`LINGER_TIME_MAX`](crate::limits::LINGER_TIME_MAX).
+    /// Stops accepting clients, completes the started requests, disconnects the clients, and leaves the cores. A client
+    /// that does not read its replies is disconnected after [`LINGER_TIME_MAX`](crate::limits::LINGER_TIME_MAX).
     ///
     /// # Errors
     /// When a device did not complete what was in flight within the configured time.

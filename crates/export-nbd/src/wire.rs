@@ -1,8 +1,8 @@
 //! The bytes of the protocol: constants, and conversions between bytes and values.
 //!
 //! Numbers and layouts are from "The NBD protocol" (`doc/proto.md` of NetworkBlockDevice/nbd); section names in
-//! comments are of that document. Everything is big-endian (section "Conventions"). Nothing here allocates,
-//! reads a socket or keeps state: the functions are total over arbitrary bytes.
+//! comments are of that document. Everything is big-endian (section "Conventions"). The functions do not allocate, read
+//! a socket or keep state, and they accept arbitrary bytes.
 
 /// First eight bytes a server sends: `NBDMAGIC` (section "Newstyle negotiation").
 pub const MAGIC: u64 = 0x4e42_444d_4147_4943;
@@ -52,7 +52,7 @@ pub mod client_flag {
     pub const NO_ZEROES: u32 = 1 << 1;
 }
 
-/// What an export can do (section "Transmission flags").
+/// The capabilities of an export (section "Transmission flags").
 pub mod transmission_flag {
     /// `NBD_FLAG_HAS_FLAGS`.
     pub const HAS_FLAGS: u16 = 1 << 0;
@@ -189,7 +189,7 @@ pub mod allocation {
     pub const NAME: &str = "base:allocation";
     /// The wildcard that lists it.
     pub const WILDCARD: &str = "base:";
-    /// The identifier this server gives it. Any number would do.
+    /// The identifier that this server assigns to it. Any number is possible.
     pub const CONTEXT: u32 = 1;
     /// `NBD_STATE_HOLE`.
     pub const HOLE: u32 = 1 << 0;
@@ -221,14 +221,14 @@ pub enum Code {
     Shutdown = 108,
 }
 
-/// One request as it came, before anything about it was checked but its magic number.
+/// One received request, of which only the magic number was checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     /// Command flags.
     pub flags: u16,
     /// Command.
     pub command: u16,
-    /// The client's name for the request, returned untouched.
+    /// The identifier of the request from the client, returned unchanged.
     pub cookie: u64,
     /// First byte on the export.
     pub offset: u64,
@@ -237,8 +237,8 @@ pub struct Request {
 }
 
 impl Request {
-    /// Reads a request header; `None` when it does not begin with the magic number, after which the stream has
-    /// lost its framing and can no longer be used.
+    /// Reads a request header; `None` if it does not start with the magic number. The stream has then lost its framing
+    /// and can no longer be used.
     #[must_use]
     pub fn parse(bytes: &[u8; REQUEST_BYTES]) -> Option<Self> {
         let mut take = Cursor::new(bytes);
@@ -328,7 +328,7 @@ pub fn simple_reply(cookie: u64, error: Option<Code>) -> [u8; SIMPLE_REPLY_BYTES
     out
 }
 
-/// What a chunk of a structured reply begins with.
+/// The header of a chunk of a structured reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkHeader {
     /// [`REPLY_FLAG_DONE`] or nothing.
@@ -366,7 +366,7 @@ pub fn status_descriptor(bytes: u32, state: u32) -> [u8; allocation::DESCRIPTOR_
     out
 }
 
-/// Reads big-endian values off the front of a slice; `None` once too few bytes are left.
+/// Reads big-endian values from the front of a slice; `None` if too few bytes remain.
 #[derive(Clone, Copy, Debug)]
 pub struct Cursor<'a> {
     rest: &'a [u8],
@@ -405,14 +405,14 @@ impl<'a> Cursor<'a> {
         self.array().map(u64::from_be_bytes)
     }
 
-    /// A string that its 32-bit length precedes: UTF-8 without NUL of at most [`STRING_BYTES_MAX`] bytes
-    /// (section "Conventions"), or `None`. A length beyond the data is refused before anything is looked at.
+    /// Reads a string with a preceding 32-bit length: UTF-8 without NUL of at most [`STRING_BYTES_MAX`] bytes (section
+    /// "Conventions"), or `None`. A length beyond the data is refused before the string is read.
     pub fn string(&mut self) -> Option<&'a str> {
         let length = self.u32()? as usize;
         text(self.bytes(length)?)
     }
 
-    /// True when nothing is left.
+    /// True if no bytes remain.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.rest.is_empty()

@@ -1,4 +1,4 @@
-//! What each request over NBD is when it reaches the device: where, in which pieces, and how durable.
+//! Tests of the I/Os that NBD requests cause at the device: their place, their pieces, and their durability.
 
 mod common;
 
@@ -21,7 +21,7 @@ fn recorded() -> (Host, Client, Record) {
     let (device, record) = Recorder::new(ram);
     host.export("ram", Arc::new(device));
     let client = Client::simple(&host.socket(), "ram");
-    // Whatever the server looks at by itself.
+    // The reads that the server makes without a request are discarded.
     let _ = record.take();
     (host, client, record)
 }
@@ -41,7 +41,7 @@ fn a_write_is_as_durable_as_it_asked_to_be() {
     host.stop();
 }
 
-/// Every piece: one that is left out leaves a hole in what was acknowledged.
+/// Every piece must be durable, because a missing piece would leave a part of an acknowledged write unstable.
 #[test]
 fn every_piece_of_a_large_write_is_durable() {
     let (host, mut client, record) = recorded();
@@ -87,7 +87,7 @@ fn every_piece_of_zeroes_is_as_durable_as_they_asked_to_be() {
     host.stop();
 }
 
-/// A device has no durable deallocation: one that asks for it ends with a flush, after the last of its pieces.
+/// A device has no durable deallocation, so a durable trim ends with a flush after its last piece.
 #[test]
 fn a_trim_is_flushed_when_it_asked_to_be_durable() {
     let (host, mut client, record) = recorded();

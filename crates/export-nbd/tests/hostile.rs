@@ -1,5 +1,5 @@
-//! Clients that mean harm, or merely vanish. Each leaves the server as it found it: `Bystander` checks, before
-//! and after, that another client is served.
+//! Hostile clients, and clients that disappear. They must not affect the server: `Bystander` checks, before and after,
+//! that another client is served.
 
 mod common;
 
@@ -21,7 +21,7 @@ use strake_export_nbd::{Export, ExportErrorKind, Listen, Removal, Server, Server
 use strake_reactor::{CoreConfig, CoreThread};
 use strake_units::{BlockSize, CoreIndex, Lba, LbaRange, Nanos};
 
-/// How often a test looks for something another thread does before it gives up; each look yields the CPU.
+/// Maximum number of checks for the work of another thread before the test fails; each check yields the CPU.
 const LOOKS_MAX: u32 = 50_000_000;
 
 fn until(what: &str, mut happened: impl FnMut() -> bool) {
@@ -34,7 +34,7 @@ fn until(what: &str, mut happened: impl FnMut() -> bool) {
     panic!("never happened: {what}");
 }
 
-/// A client that does nothing wrong.
+/// A client that conforms to the protocol.
 struct Bystander(Client);
 
 impl Bystander {
@@ -49,7 +49,7 @@ impl Bystander {
     }
 }
 
-/// A host with an export `ram` of 64 MiB on a drive that does what the plan says.
+/// A host with an export `ram` of 64 MiB on a drive whose faults the plan defines.
 fn host(config: ServerConfig) -> (Host, RamDevice, FaultPlan) {
     let host = Host::with(config);
     let ram = RamDevice::new(16 << 10, BlockSize::B4096);
@@ -58,8 +58,8 @@ fn host(config: ServerConfig) -> (Host, RamDevice, FaultPlan) {
     (host, ram, plan)
 }
 
-/// CVE-2024-7409: a client that keeps its socket open while QEMU's server stopped left the server in pieces.
-/// Here clients in every stage keep their sockets open; stopping returns and all of them see the end.
+/// CVE-2024-7409: a client that kept its socket open while QEMU's server stopped crashed the server. Here clients in
+/// every stage keep their sockets open. The stop returns, and all of them see the end of the connection.
 #[test]
 fn cve_2024_7409_sockets_kept_open_during_stop() {
     let (host, _ram, _plan) = host(ServerConfig::default());
@@ -120,7 +120,7 @@ fn a_handshake_has_a_deadline() {
     let mut silent = Client::dial(&host.socket());
     assert_eq!(silent.take(wire::GREETING_BYTES), wire::greeting());
     assert!(silent.is_closed());
-    // Sending something now and then does not extend it.
+    // Bytes from the client do not extend the time limit.
     let mut slow = Client::dial(&host.socket());
     slow.take(wire::GREETING_BYTES);
     until("the server gives the slow client up", || slow.stream.write_all(&[0]).is_err());
@@ -146,7 +146,7 @@ fn garbage_ends_the_connection_and_nothing_else() {
             1 => Client::hello(&host.socket()),
             _ => Client::structured(&host.socket(), "ram"),
         };
-        // The server may have closed the connection in the middle of it.
+        // The server may close the connection during this write.
         let _ = client.stream.write_all(&garbage);
         let mut rest = Vec::new();
         let ended = client.stream.read_to_end(&mut rest);
@@ -168,7 +168,7 @@ fn a_client_that_never_reads_holds_up_only_itself() {
     deaf.stream.set_nonblocking(true).expect("a socket can be nonblocking");
     let mut asked = 0_u64;
     let mut refusals = 0;
-    // Far more than the socket and the server hold together; the server must stop taking requests first.
+    // This is much more than the socket and the server can hold; the server must stop accepting requests first.
     while asked < 1_000_000 && refusals < 1000 {
         let bytes = request(command::READ, 0, asked, 0, 64 << 10).bytes();
         match deaf.stream.write(&bytes) {
@@ -183,7 +183,7 @@ fn a_client_that_never_reads_holds_up_only_itself() {
     }
     assert_eq!(refusals, 1000, "the server took a million requests nobody waits for");
     bystander.is_served();
-    // When it reads after all, everything it asked for is there.
+    // When the client reads later, it receives all its replies.
     deaf.stream.set_nonblocking(false).expect("a socket can be blocking");
     for _ in 0..asked {
         assert_eq!(deaf.message().error(), 0);
@@ -205,7 +205,7 @@ fn a_write_whose_payload_never_arrives_changes_nothing() {
         until("the server lets the client go", || host.server().exports()[0].connections == 0);
         assert_eq!(ram.allocated_bytes(), 0, "{sent} bytes were sent");
     }
-    // Of a write longer than one I/O, whole pieces that arrived may be there, and only those.
+    // Of a write longer than one I/O, only whole pieces that arrived may be written.
     let mut client = Client::simple(&host.socket(), "ram");
     client.put(&request(command::WRITE, 0, 1, 0, 4 << 20).bytes());
     client.put(&vec![0xee; (1 << 20) + 4096]);
@@ -259,7 +259,7 @@ fn removing_an_export_waits_for_its_io() {
     let kind = |result: Result<(), strake_export_nbd::ExportError>| result.map_err(|e| e.kind);
     let removed = host.server().remove_export("ram", Removal::Force);
     assert_eq!(kind(removed), Err(ExportErrorKind::DrainTimeout));
-    // It is withdrawn, and its name is not free while its buffers are out.
+    // The export is withdrawn, and its name is not free while the device owns its buffers.
     assert_eq!(Client::hello(&host.socket()).go("ram"), Err(option_reply::ERR_UNKNOWN));
     plan.remove(rule);
     plan.release();
@@ -281,7 +281,7 @@ fn a_drive_pulled_under_a_client_is_an_error_not_an_end() {
     plan.vanish();
     assert_eq!(client.write(0, 0, &[2; 4096]), Code::Io as u32);
     assert_eq!(client.read_chunks(0, 0, 4096), Err(Code::Io as u32));
-    // A new client cannot have it: the device does not open. No other client is affected.
+    // A new client is refused, because the device does not open. No other client is affected.
     let mut late = Client::hello(&host.socket());
     late.put_option(option::GO, &[string("ram"), vec![0, 0]].concat());
     assert!(late.is_closed());
@@ -324,7 +324,7 @@ fn an_extent_source_that_lies_is_not_believed() {
     host.stop();
 }
 
-/// Starts a server on one core, or says why not.
+/// Starts a server on one core, or returns the kind of the error.
 fn start(listen: Listen) -> Result<(Server, CoreThread), ExportErrorKind> {
     let core = CoreThread::start(CoreConfig::new(CoreIndex(0))).expect("a core starts");
     let server = Server::start(listen, vec![core.handle()], ServerConfig::default());
@@ -372,7 +372,7 @@ fn a_socket_path_is_private_replaced_when_stale_and_removed() {
     server.stop().expect("nothing is in flight");
     drop(core);
     assert!(!path.exists());
-    // One that a server left behind when it was killed is replaced; a file is not.
+    // The stale socket of a killed server is replaced; a file is not.
     drop(UnixListener::bind(&path).expect("the path is free"));
     let kind = std::fs::symlink_metadata(&path).expect("it is left behind").file_type();
     assert!(kind.is_socket());

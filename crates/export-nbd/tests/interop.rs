@@ -1,4 +1,4 @@
-//! Clients that others wrote: libnbd's `nbdinfo` and `nbdcopy`, QEMU's `qemu-io` and `qemu-img`, and fio.
+//! Tests with clients of other projects: `nbdinfo` and `nbdcopy` of libnbd, `qemu-io` and `qemu-img` of QEMU, and fio.
 //! A client that is not installed is reported as skipped, on standard error.
 
 mod common;
@@ -10,10 +10,11 @@ use std::sync::Arc;
 use strake_dev_mem::RamDevice;
 use strake_units::BlockSize;
 
-/// Longest a client may take before the test gives it up, in seconds. A bound, not a measurement.
+/// Time limit of a client in seconds. It is a bound and not a measurement.
 const CLIENT_SECONDS: &str = "60";
 
-/// Says which test is left out and why. Straight to standard error: what a test prints is shown only when it fails.
+/// Reports a skipped test and the reason. Writes directly to standard error, because the output of a test is shown only
+/// if the test fails.
 fn skip(why: &str) {
     let thread = std::thread::current();
     let test = thread.name().unwrap_or("a test");

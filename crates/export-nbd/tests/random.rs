@@ -14,7 +14,7 @@ use strake_units::BlockSize;
 const MIB: u64 = 8;
 const BYTES: u64 = MIB << 20;
 
-/// What a client may do to the bytes of an export.
+/// An operation of a client on the bytes of an export.
 #[derive(Clone, Debug)]
 enum Act {
     Write { offset: u64, length: u32, seed: u8 },
@@ -56,7 +56,7 @@ fn perform(client: &mut Client, model: &mut [u8], act: &Act) {
             assert_eq!(client.write(0, offset, &data), 0);
             model[span(offset, length)].copy_from_slice(&data);
         }
-        // The RAM drive promises zeroes for deallocated blocks.
+        // The RAM drive returns zeroes for deallocated blocks.
         Act::Zero { offset, length } | Act::Trim { offset, length } => {
             let command = match act {
                 Act::Zero { .. } => command::WRITE_ZEROES,
@@ -73,13 +73,13 @@ fn perform(client: &mut Client, model: &mut [u8], act: &Act) {
     }
 }
 
-/// A request with a payload if it has one: mostly sensible, sometimes not.
+/// A request, with a payload if its command has one; it is mostly valid.
 fn any_request() -> impl Strategy<Value = Request> {
     let flags = prop_oneof![8 => Just(0u16), 2 => 0u16..32, 1 => any::<u16>()];
     let wild = (any::<u64>(), 0u32..1 << 20);
     (0u16..10, flags, prop_oneof![6 => range(), 1 => wild]).prop_map(
         |(command, flags, (offset, length))| {
-            // Leaving early is another test.
+            // Another test covers an early disconnect.
             let command = if command == command::DISC { command::FLUSH } else { command };
             let (offset, length) =
                 if command == command::FLUSH { (0, 0) } else { (offset, length) };
@@ -88,8 +88,7 @@ fn any_request() -> impl Strategy<Value = Request> {
     )
 }
 
-/// Sends `requests` without waiting, while another thread reads; returns how often each cookie was finally
-/// answered.
+/// Sends `requests` without waiting, while another thread reads. Returns the number of final answers for each cookie.
 fn answers(host: &Host, requests: &[Request]) -> BTreeMap<u64, u32> {
     let mut client = Client::structured(&host.socket(), "ram");
     let mut writer = client.stream.try_clone().expect("a socket can be cloned");

@@ -1,4 +1,4 @@
-//! Whole connections over a unix socket: what well-behaved clients see.
+//! Tests of whole connections over a Unix socket with conforming clients.
 
 mod common;
 
@@ -19,7 +19,7 @@ fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|i| ((i >> 9) as u8) ^ (i as u8).wrapping_mul(31)).collect()
 }
 
-/// A host with a RAM drive of 64 MiB whose faults a plan decides.
+/// A host with a RAM drive of 64 MiB whose faults a plan defines.
 fn faulty(block: BlockSize) -> (Host, RamDevice, FaultPlan) {
     let host = Host::start();
     let ram = RamDevice::new((64 << 20) >> block.shift(), block);
@@ -78,7 +78,7 @@ fn refused_writes_have_their_payload_thrown_away() {
     assert_eq!(client.write(0, 100, &megabytes[..100 * KIB]), Code::Invalid as u32);
     assert_eq!(client.write(0, 0, &megabytes[..100]), Code::Invalid as u32);
     assert_eq!(client.write(1 << 9, 0, &megabytes[..4 * KIB]), Code::Invalid as u32);
-    // The stream is still in step.
+    // The stream still has its framing.
     assert_eq!(client.write(0, 0, &megabytes[..MIB]), 0);
     assert!(client.read_simple(0, MIB as u32) == Ok(megabytes[..MIB].to_vec()));
     assert_eq!(client.read_simple(MIB as u64, 4096), Err(Code::Invalid as u32));
@@ -138,7 +138,7 @@ fn fast_zeroes_fail_fast_where_zeroing_is_slow() {
 
 #[test]
 fn block_status_tells_holes_from_data() {
-    /// Even MiB were written, odd ones never.
+    /// MiB with even numbers were written, MiB with odd numbers never.
     struct Striped;
     impl ExtentSource for Striped {
         fn extent(&self, at: Lba, blocks_max: u64) -> Extent {
@@ -222,11 +222,11 @@ fn an_error_inside_a_long_read_is_reported_as_far_as_the_protocol_can() {
     let io = Err(Code::Io as u32);
     assert_eq!(chunks.read_chunks(0, 0, 8 << 20), io);
     assert_eq!(chunks.read_chunks(command_flag::DF, 0, 4 << 20), io);
-    // Simple replies: what can be held is read before anything is promised...
+    // With simple replies, a read that fits into memory is completed before its header is sent.
     let mut simple = Client::simple(&host.socket(), "ram");
     assert_eq!(simple.read_simple(0, 4 << 20), Err(Code::Io as u32));
     assert!(simple.read_simple(3 << 20, 4 << 20).is_ok());
-    // ...and a longer read that fails after its header ends the connection, with nothing false sent.
+    // A longer read that fails after its header ends the connection, and no wrong data is sent.
     simple.put(&request(command::READ, 0, 3, 0, 32 << 20).bytes());
     match simple.message().error() {
         0 => {
@@ -299,8 +299,8 @@ fn a_read_only_export_refuses_changes() {
     host.stop();
 }
 
-/// mdadm's test: a read-only array is never written. Here whatever a client may ask for that changes something is
-/// refused before it reaches the device, which keeps every byte.
+/// The test of mdadm: a read-only array is never written. Here every request that would change the export is refused
+/// before it reaches the device, whose content does not change.
 #[test]
 fn md_00readonly() {
     let host = Host::start();
@@ -308,7 +308,7 @@ fn md_00readonly() {
     let before = pattern(MIB);
     ram.write_at(0, &before).expect("it is there");
     let plan = FaultPlan::new(1);
-    // Nothing but reads ever gets through to the device without being noticed.
+    // The rule detects every I/O other than a read that reaches the device.
     let noticed = plan.add(Rule::new(Ops::WRITE, Effect::Fail(IoErrorKind::Device)));
     let export = Export {
         name: "fixed".into(),

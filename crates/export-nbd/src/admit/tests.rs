@@ -1,4 +1,4 @@
-//! One line per rule: a request against what becomes of it.
+//! Tests of the rules: each line has a request and its verdict.
 
 use super::*;
 use proptest::prelude::*;
@@ -22,7 +22,7 @@ fn request(command: u16, flags: u16, offset: u64, length: u32) -> Request {
     Request { flags, command, cookie: 7, offset, length }
 }
 
-/// Checks one verdict; of a refusal only the code.
+/// Checks one verdict; of a refusal, only the code is compared.
 fn check(terms: &Terms, request: Request, want: Result<Work, Code>) {
     let got = match admit(&request, terms) {
         Verdict::Do(work) => Ok(work),
@@ -137,7 +137,7 @@ fn payloads_have_a_largest_size() {
 }
 
 proptest! {
-    /// Whatever is let through lies inside the export and on its blocks.
+    /// Every accepted request is inside the export and aligned to its blocks.
     #[test]
     fn nothing_outside_is_let_through(
         flags: u16, command in 0u16..10, offset: u64, length: u32, near: bool,

@@ -1,4 +1,4 @@
-//! From completions of the device to replies.
+//! Converts completions of the device into replies.
 
 use super::{Connection, Life, Parked};
 use crate::admit::{Framing, Work};
@@ -28,7 +28,7 @@ pub(crate) const fn code_of(kind: IoErrorKind) -> Code {
 }
 
 impl Connection {
-    /// Takes what the device has completed; says how much that was.
+    /// Processes the completions of the device, and returns their number.
     pub(super) fn poll_device(&mut self, now: Nanos) -> usize {
         let Some(mut batch) = self.device.poll(now) else { return 0 };
         let count = batch.len();
@@ -64,7 +64,7 @@ impl Connection {
         }
     }
 
-    /// Sends a piece of a read, now or when its turn comes.
+    /// Sends a piece of a read, immediately or when the preceding pieces were sent.
     fn deliver(&mut self, slot: SlotIndex, offset: u64, data: SgMut) {
         let request = *self.requests.get(slot);
         let Work::Read(framing) = request.work else { unreachable!("only reads have data") };
@@ -93,7 +93,8 @@ impl Connection {
         }
     }
 
-    /// Gives the buffers of a failed read back that wait for their turn: the rest of it may need them.
+    /// Releases the buffers of a failed read that wait for preceding pieces, because the rest of the read may need
+    /// them.
     fn unpark(&mut self, slot: SlotIndex) {
         let pools = &mut self.pools;
         for piece in self.parked.extract_if(.., |piece| piece.slot == slot) {
@@ -101,7 +102,7 @@ impl Connection {
         }
     }
 
-    /// Queues what is there of a read whose data must be sent in order.
+    /// Queues the available data of a read that must be sent in order.
     fn send_in_order(&mut self, slot: SlotIndex) {
         loop {
             let request = *self.requests.get(slot);
@@ -122,13 +123,13 @@ impl Connection {
         }
     }
 
-    /// Counts a read that succeeded, whose last reply this is.
+    /// Counts a successful read with its last reply.
     fn last(&mut self, slot: SlotIndex) -> Part {
         self.count_success(slot);
         Part::Last(slot)
     }
 
-    /// Answers a request of which nothing is outstanding and whose end was not sent with its data.
+    /// Answers a request that has no outstanding I/O, and whose end was not sent with its data.
     pub(super) fn conclude(&mut self, slot: SlotIndex) {
         let request = *self.requests.get(slot);
         if self.life == Life::Broken {
@@ -154,9 +155,10 @@ impl Connection {
         }
     }
 
-    /// A read that did not end with its data: it failed.
+    /// Ends a failed read: its end was not sent with its data.
     fn conclude_read(&mut self, slot: SlotIndex, request: &Slot, framing: Framing) {
-        // Section "Request types", `NBD_CMD_READ`: after a header that promised data there is no way back.
+        // Section "Request types", `NBD_CMD_READ`: after a header that announced data, the reply cannot become an
+        // error.
         if framing == Framing::Simple && request.ordered > 0 {
             return self.break_off();
         }
@@ -166,8 +168,8 @@ impl Connection {
     fn answer(&mut self, slot: SlotIndex, request: &Slot) {
         let is_read = request.command == command::READ;
         let reply = match self.facts.terms.agreement.replies {
-            // Section "Structured reply chunk message": errors may carry words, and reads must be chunks;
-            // for the rest a simple reply will do.
+            // Section "Structured reply chunk message": errors may contain text, and reads must be chunks. A simple
+            // reply suffices for the other requests.
             ReplyStyle::Structured if is_read || request.failure.is_some() => {
                 Reply::last_chunk(request.cookie, request.failure, slot)
             }
@@ -179,7 +181,7 @@ impl Connection {
         self.replies.push(reply);
     }
 
-    /// A trim that has to be stable before it is answered: deallocation done, flush to do.
+    /// Flushes a completed trim that must be stable before it is answered.
     fn flush_after(&mut self, slot: SlotIndex) {
         let request = self.requests.get(slot);
         request.work = Work::Flush;

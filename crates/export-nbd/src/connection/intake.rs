@@ -1,4 +1,4 @@
-//! From bytes of the socket to I/Os at the device.
+//! Converts bytes of the socket into I/Os at the device.
 
 use super::{Connection, Life};
 use crate::admit::{Extents, Verdict, Work, admit, payload_bytes, permit};
@@ -12,28 +12,29 @@ use strake_block::{Durability, ExtentSource, Io, Op, SgMut, Token};
 use strake_export_net::{Connection as _, Place, Received, freeze};
 use strake_units::{Lba, LbaRange};
 
-/// Times one status request asks about extents; more than it reports, because equal neighbours are joined.
+/// Maximum number of extent lookups of one status request. It is larger than the number of reported extents, because
+/// equal neighbours are joined.
 const LOOKUPS_PER_STATUS: usize = 2 * EXTENTS_PER_REPLY;
 
-/// What the front of the stream of bytes is.
+/// The state of the received byte stream.
 #[derive(Debug)]
 pub(super) enum Intake {
     /// The header of a request.
     Header,
-    /// A request whose I/Os from byte `next` on have yet to be made, without payload.
+    /// A request without payload, whose I/Os from byte `next` on are not created yet.
     Issuing { slot: SlotIndex, next: u64 },
-    /// A write whose next piece begins at byte `next` and has no buffers yet.
+    /// A write whose next piece starts at byte `next` and has no buffers yet.
     Waiting { slot: SlotIndex, next: u64 },
-    /// A piece of a write of which `filled` bytes are there.
+    /// A piece of a write of which `filled` bytes were received.
     Receiving { slot: SlotIndex, next: u64, data: SgMut, filled: usize },
-    /// Payload to discard, of a request that failed; the request is answered when the payload has ended,
-    /// because a client need not expect an answer earlier.
+    /// The payload of a failed request, which is discarded. The request is answered after its payload, because a client
+    /// need not expect an earlier answer.
     Discarding { slot: SlotIndex, left: u64 },
-    /// Nothing more will be looked at.
+    /// Further input is ignored.
     Closed,
 }
 
-/// Whether intake can continue at once.
+/// Whether intake can continue immediately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
     Yes,
@@ -41,11 +42,11 @@ enum Progress {
 }
 
 impl Connection {
-    /// Takes in as much as fits, within the bound of a turn; says how much that was.
+    /// Processes as much input as fits, within the limit of a turn, and returns the amount of work.
     pub(super) fn take_in(&mut self) -> usize {
         self.received_now = 0;
         for step in 0..REQUESTS_PER_TURN {
-            // A full device queue holds everything up, so that at most one request waits in the backlog.
+            // A full device queue stops intake, so that at most one request waits in the backlog.
             if self.device.is_full() {
                 return step + self.device.submit_backlog();
             }
@@ -69,7 +70,7 @@ impl Connection {
         }
     }
 
-    /// Stops looking at what the client sends. A request without payload is still issued to its end.
+    /// Stops processing the input of the client. A request without payload is still issued to its end.
     pub(super) fn abandon_intake(&mut self) {
         match std::mem::replace(&mut self.intake, Intake::Closed) {
             Intake::Issuing { slot, next } if self.life != Life::Broken => {
@@ -84,7 +85,7 @@ impl Connection {
         }
     }
 
-    /// What comes after a request was taken in.
+    /// Returns the next state of intake after a request.
     fn after_request(&self) -> Intake {
         match self.life {
             Life::Open => Intake::Header,
@@ -92,7 +93,7 @@ impl Connection {
         }
     }
 
-    /// Reads from the socket, or finds out that there is nothing to read.
+    /// Reads from the socket. Returns `No` if no input is available.
     fn fill(&mut self) -> Progress {
         let received = self.peer.fill();
         self.note_received(received)
@@ -156,7 +157,7 @@ impl Connection {
         Progress::Yes
     }
 
-    /// Makes the next I/O of a request without payload.
+    /// Creates the next I/O of a request without payload.
     fn issue(&mut self, slot: SlotIndex, next: u64) -> Progress {
         self.obey_reservations(slot);
         let request = *self.requests.get(slot);
@@ -187,7 +188,7 @@ impl Connection {
         Progress::Yes
     }
 
-    /// Submits one I/O of a request and remembers where the next one begins.
+    /// Submits one I/O of a request, and records the start of the next one.
     fn hand_over(&mut self, slot: SlotIndex, op: Op, next: u64) {
         let request = self.requests.get(slot);
         request.outstanding += 1;
@@ -203,7 +204,7 @@ impl Connection {
         self.device.submit(Io { token: Token(u64::from(slot.0)), op });
     }
 
-    /// Fails a request that a reservation forbids by now.
+    /// Fails a request that a reservation does not permit now.
     fn obey_reservations(&mut self, slot: SlotIndex) {
         let rights = self.connection_slot.export.rights.get();
         let request = self.requests.get(slot);
@@ -286,7 +287,7 @@ impl Connection {
         self.hand_over(slot, Op::Write { at, data: freeze(data), durability }, end);
     }
 
-    /// Continues without the rest of a request that failed, of whose payload `left` bytes have yet to come.
+    /// Continues without the rest of a failed request, of whose payload `left` bytes have not arrived yet.
     fn give_up(&mut self, slot: SlotIndex, left: u64) -> Progress {
         if left > 0 {
             self.intake = Intake::Discarding { slot, left };
@@ -371,7 +372,7 @@ fn slot_of(request: &Request, work: Work) -> Slot {
     }
 }
 
-/// Emits up to `wanted` runs of equal state that cover the beginning of `range`, and says how many.
+/// Emits up to `wanted` extents of equal state that cover the start of `range`, and returns their number.
 fn describe(
     source: Option<&dyn ExtentSource>,
     range: LbaRange,
@@ -391,7 +392,7 @@ fn describe(
             break;
         }
         let extent = source.extent(Lba(at), left);
-        // A source that answers beside the question is not believed: "written" is always safe to say.
+        // An answer that does not match the question is ignored: the state "written" is always safe.
         let fits = extent.range.start == Lba(at) && (1..=left).contains(&extent.range.blocks);
         let (blocks, state) = match (fits, extent.written) {
             (true, false) => (extent.range.blocks, allocation::HOLE | allocation::ZERO),

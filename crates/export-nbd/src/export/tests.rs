@@ -1,4 +1,4 @@
-//! What is reported to clients about a device, and to what length requests are split for it.
+//! Tests of the properties that are reported to clients, and of the split of requests.
 
 use super::*;
 use crate::wire::transmission_flag::{
@@ -78,7 +78,7 @@ fn long_requests_are_cut_where_the_device_likes_it() {
     check(1024, 768, 0, 2048, &[768, 768, 512]);
     check(1024, 768, 4, 2048, &[764, 768, 512]);
     check(1024, 256, 128, 2048, &[896, 1024]);
-    // Where the optimum is longer than any I/O, at least no I/O crosses its boundaries.
+    // If the optimal size is larger than the maximum I/O size, no I/O crosses an optimal boundary.
     check(512, 768, 0, 1536, &[512, 256, 512, 256]);
     check(20, 0, 0, 50, &[20, 20, 10]);
 }

@@ -32,8 +32,8 @@ impl<'a> Wanted<'a> {
         self.kinds.chunks_exact(2).any(|bytes| bytes == kind.to_be_bytes())
     }
 
-    /// Describes the export, each kind once however often it was asked for. Block sizes are sent to everybody:
-    /// they bind only those who asked, but spare the others errors.
+    /// Describes the export, with each kind once even if it was requested several times. Block sizes are sent to every
+    /// client. They bind only clients that requested them, but they help the other clients to avoid errors.
     pub(super) fn describe(&self, offer: &Offer, replies: ReplyStyle, answer: &mut Answer<'_>) {
         let flags = flags(offer, replies).to_be_bytes();
         answer.info(info::EXPORT, &[&offer.bytes.to_be_bytes()[..], &flags].concat());
@@ -49,7 +49,7 @@ impl<'a> Wanted<'a> {
     }
 }
 
-/// The data of the two metadata context options, reduced to what this server can offer.
+/// The data of the two metadata context options, reduced to the contexts that this server supports.
 pub(super) struct ContextQuery<'a> {
     pub(super) name: &'a str,
     pub(super) count: u32,
@@ -63,7 +63,7 @@ impl<'a> ContextQuery<'a> {
         let name = cursor.string()?;
         let count = cursor.u32()?;
         let (mut finds_allocation, mut finds_wildcard) = (false, false);
-        // A hostile count ends at the first query that is not there.
+        // The loop ends at the first missing query, even if the count is larger.
         for _ in 0..count {
             let query = cursor.string()?;
             finds_allocation |= query == allocation::NAME;

@@ -1,4 +1,4 @@
-//! Negotiations as byte strings: what a client sends against what it gets and what is decided.
+//! Tests of negotiations as byte strings: the input of a client, the answer, and the decision.
 
 use super::*;
 use crate::wire::{info, transmission_flag};
@@ -51,7 +51,7 @@ enum End {
     Closed(Goodbye),
 }
 
-/// Plays `input` to a negotiation and returns everything it answered and how it ended.
+/// Runs a negotiation with `input`, and returns all its answers and its end.
 fn play(input: &[u8]) -> (Vec<u8>, End) {
     let mut handshake = Handshake::new();
     let (mut at, mut out) = (0, Vec::new());
@@ -102,7 +102,7 @@ fn queries(name: &str, texts: &[&str]) -> Vec<u8> {
     data
 }
 
-/// Cuts answers into (option, reply type, data).
+/// Splits answers into (option, reply type, data).
 fn replies(mut bytes: &[u8]) -> Vec<(u32, u32, Vec<u8>)> {
     let mut all = Vec::new();
     while !bytes.is_empty() {
@@ -117,7 +117,7 @@ fn replies(mut bytes: &[u8]) -> Vec<(u32, u32, Vec<u8>)> {
     all
 }
 
-/// Plays options after a plain hello; checks the types of the replies and the end.
+/// Runs options after a plain hello, and checks the types of the replies and the end.
 fn check(options: &[Vec<u8>], want: &[u32], end: End) -> Vec<(u32, u32, Vec<u8>)> {
     let (out, ended) = play(&hello(3, options));
     let got = replies(&out);
@@ -240,7 +240,7 @@ fn contexts_are_listed_and_selected() {
         &[ACK, context, ACK, option_reply::ERR_UNKNOWN, INFO, INFO, ACK],
         disk(STRUCTURED),
     );
-    // What was selected for one export is not selected for another.
+    // A selection for one export does not apply to another export.
     check(
         &[structured, set("full", &["base:allocation"]), go.clone()],
         &[ACK, context, ACK, INFO, INFO, ACK],
@@ -270,8 +270,8 @@ fn violations_end_the_negotiation() {
     assert_eq!(play(&hello(3, &flood)).1, End::Closed(Goodbye::TooManyOptions));
 }
 
-/// CVE-2017-15118: an export name of 3000 bytes overflowed a buffer of QEMU's server. The name is legal and
-/// simply not there.
+/// CVE-2017-15118: an export name of 3000 bytes overflowed a buffer of QEMU's server. The name is valid, and no export
+/// has it.
 #[test]
 fn cve_2017_15118_long_export_name() {
     let long = "x".repeat(3000);
@@ -282,8 +282,8 @@ fn cve_2017_15118_long_export_name() {
     check(&[option(option::GO, &wanted(&longer, &[]))], &[option_reply::ERR_INVALID], End::Waiting);
 }
 
-/// CVE-2017-15119: options of up to 4 GiB kept QEMU's server reading. Here they are skipped without being
-/// kept, up to a bound.
+/// CVE-2017-15119: options of up to 4 GiB kept QEMU's server reading. Here they are skipped without being stored, up to
+/// a limit.
 #[test]
 fn cve_2017_15119_huge_options() {
     let huge = option(option::INFO, &vec![0; 100_000]);
@@ -310,7 +310,7 @@ fn cve_2022_26495_name_length_of_all_ones() {
             End::Waiting,
         );
     }
-    // The same for queries: a count, and a length, far beyond the data.
+    // Queries are checked in the same way: a count and a length that are far beyond the data.
     let mut data = string("disk");
     data.extend(u32::MAX.to_be_bytes());
     data.extend(u32::MAX.to_be_bytes());
@@ -344,8 +344,8 @@ fn cve_2022_26496_long_bodies() {
     }
 }
 
-/// CVE-2021-3716: what was negotiated in clear text before STARTTLS survived it. Here STARTTLS never succeeds,
-/// so nothing negotiated before it can be carried into a connection believed safe.
+/// CVE-2021-3716: options that were negotiated without encryption before STARTTLS remained in effect. Here STARTTLS
+/// never succeeds, so no such option can apply to an encrypted connection.
 #[test]
 fn cve_2021_3716_structured_reply_before_starttls() {
     check(
@@ -359,8 +359,8 @@ fn cve_2021_3716_structured_reply_before_starttls() {
     );
 }
 
-/// CVE-2019-14851 and others: requests before, and options after, the end of the negotiation. A request is no
-/// option, and what follows GO is left alone for the transmission.
+/// CVE-2019-14851 and others: requests before, and options after, the end of the negotiation. A request is not an
+/// option, and the bytes after GO remain for the transmission phase.
 #[test]
 fn cve_2019_14851_messages_in_the_wrong_order() {
     let read = wire::Request { flags: 0, command: 0, cookie: 1, offset: 0, length: 512 };
@@ -374,7 +374,7 @@ fn cve_2019_14851_messages_in_the_wrong_order() {
     assert_eq!(first + second.taken, 4 + go.len());
 }
 
-/// An option, well formed or nearly so.
+/// An option that is well formed or almost well formed.
 fn any_option() -> impl Strategy<Value = Vec<u8>> {
     let name = prop_oneof![Just("disk".to_owned()), Just(String::new()), ".{0,40}"];
     let data = prop_oneof![

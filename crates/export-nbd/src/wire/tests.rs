@@ -1,4 +1,4 @@
-//! Bytes against values, in both directions, and arbitrary bytes against everything that reads them.
+//! Tests of the conversions between bytes and values in both directions, and of all readers with arbitrary bytes.
 
 use super::*;
 use proptest::prelude::*;

@@ -1,5 +1,5 @@
-//! A small NBD client that can also misbehave. Every wait of it has a bound, so a server that hangs fails the
-//! test instead of hanging it.
+//! A small NBD client that can also violate the protocol. Every wait has a time limit, so an unresponsive server fails
+//! the test instead of blocking it.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -10,7 +10,7 @@ use strake_export_nbd::wire::{
     option_reply,
 };
 
-/// Longest wait for the server before the test fails.
+/// Maximum wait for the server before the test fails.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub struct Client {
@@ -98,7 +98,7 @@ impl Client {
         bytes
     }
 
-    /// True when the server has closed the connection and sent nothing more.
+    /// True if the server has closed the connection without sending further bytes.
     pub fn is_closed(&mut self) -> bool {
         let mut byte = [0];
         match self.stream.read(&mut byte) {
@@ -130,7 +130,7 @@ impl Client {
         }
     }
 
-    /// Asks for an export; the error reply when it is refused.
+    /// Requests an export; the error is the error reply of a refusal.
     pub fn go(&mut self, name: &str) -> Result<(), u32> {
         let data = [string(name), vec![0, 0]].concat();
         match self.option(option::GO, &data).last() {
@@ -188,7 +188,7 @@ impl Client {
         }
     }
 
-    /// Reads with structured replies, and says in how many chunks the data came.
+    /// Reads with structured replies, and returns also the number of chunks.
     pub fn read_chunks(
         &mut self,
         flags: u16,

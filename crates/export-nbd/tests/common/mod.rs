@@ -1,6 +1,6 @@
-//! A server with RAM drives behind it, for tests of whole connections.
+//! A server with RAM drives, for tests of whole connections.
 
-// Each test binary uses its own part of this.
+// Each test binary uses a different part of this module.
 #![allow(dead_code)]
 
 pub mod client;
@@ -14,7 +14,7 @@ use strake_export_nbd::{Export, Listen, Server, ServerConfig};
 use strake_reactor::{CoreConfig, CoreThread};
 use strake_units::{BlockSize, CoreIndex};
 
-/// A directory that goes away with the test.
+/// A directory that is removed at the end of the test.
 pub struct Folder(PathBuf);
 
 impl Folder {
@@ -39,7 +39,7 @@ impl Drop for Folder {
 
 /// A server on two cores and a unix socket.
 pub struct Host {
-    // Dropped in this order: the server leaves the cores before they stop.
+    // The fields are dropped in this order: the server leaves the cores before they stop.
     server: Option<Server>,
     cores: Vec<CoreThread>,
     pub folder: Folder,

@@ -1,5 +1,5 @@
-//! Blocks that are overwritten again and again: what one write leaves behind is used by the next, and never when it
-//! is no longer true.
+//! Tests of repeated overwrites of blocks: a write uses the cached data of a previous write, and never uses outdated
+//! data.
 
 use strake_block::{Durability, IoErrorKind, Op};
 use strake_dev_mem::{Effect, Ops, Rule};
@@ -17,14 +17,15 @@ fn stage(level: Level, members: usize) -> Stage {
     set.filled(2000, 170, 7)
 }
 
-/// Reads of members' data while `work` is done.
+/// Returns the number of reads of data of members during `work`.
 fn reads(stage: &mut Stage, work: impl FnOnce(&mut Stage)) -> usize {
     stage.watch();
     work(stage);
     stage.seen().iter().filter(|seen| seen.op == 'r' && seen.done && seen.byte >= DATA).count()
 }
 
-/// How many strips each of four writes of one block reads, and then a write of the same column in another strip.
+/// Checks the number of strips that each of four writes of one block reads, and then a write of the same column in
+/// another strip.
 fn check_reads(level: Level, members: usize, expected: [usize; 5]) {
     let mut stage = stage(level, members);
     let mut found = [0; 5];
@@ -41,13 +42,13 @@ fn check_reads(level: Level, members: usize, expected: [usize; 5]) {
 
 #[test]
 fn a_block_that_is_written_again_is_not_read() {
-    // The second write shows that the column is worth keeping, and reads for the last time.
+    // The second write causes the column to be cached, and is the last one that reads.
     check_reads(Level::Raid5, 5, [2, 2, 0, 0, 1]);
     check_reads(Level::Raid6, 8, [3, 3, 0, 0, 1]);
     check_reads(Level::Raid73, 8, [4, 4, 0, 0, 1]);
 }
 
-/// Writes that go on through a stripe find the parities of their columns from the third strip on.
+/// Sequential writes in a stripe find the parities of their columns in the cache from the third strip.
 #[test]
 fn writes_that_go_on_find_parities() {
     let mut stage = stage(Level::Raid6, 8);
@@ -62,8 +63,8 @@ fn writes_that_go_on_find_parities() {
     stage.check_parity(20);
 }
 
-/// A block is written until it is kept, `between` happens, and it is written again: parity is right, and so are the
-/// data without any two members.
+/// Writes a block until it is cached, runs `between`, and writes the block again: parity must be consistent, and the
+/// data must be correct without any two members.
 fn check_between(what: &str, between: impl Fn(&mut Stage)) {
     let mut stage = stage(Level::Raid6, 8);
     for seed in 0..3 {
@@ -118,7 +119,7 @@ fn what_is_kept_outlives_no_change_of_members() {
     }
 }
 
-/// A write that fails leaves nothing behind: its parities may be on no member.
+/// A failed write leaves nothing in the cache, because its parities may be on no member.
 #[test]
 fn a_write_that_fails_leaves_nothing_behind() {
     for victim in 0..8 {
@@ -128,7 +129,7 @@ fn a_write_that_fails_leaves_nothing_behind() {
             stage.disks[victim].plan.add(fails);
             assert_eq!(stage.write(3, 1, 90), Ok(()));
             stage.disks[victim].plan.clear();
-            // A member without a part of the block was not asked.
+            // A member without a part of the block received no I/O.
             if stage.state(victim) == MemberState::Faulty {
                 stage.replace(victim as u8).expect("replaceable");
                 stage.healthy();

@@ -1,5 +1,5 @@
-//! Partial writes: in mode `strict` a small write records what it is about to change before it changes anything, so a
-//! crash that costs a member harms no other write, though nothing is written twice.
+//! Tests of partial writes: in mode `strict`, a small write records its change before it changes any block. A crash
+//! that costs a member therefore damages no other write, although data is written only once.
 
 use strake_block::blocking::Blocking;
 use strake_block::{Durability, Op};
@@ -11,15 +11,15 @@ use strake_units::{CoreIndex, Nanos};
 use crate::redo::bytes;
 use crate::stage::{DATA, DEGRADED, LOSSY, STRICTLY, Seen, Set, Stage};
 
-/// Where the log lies on a member, in bytes.
+/// The range of the log on a member, in bytes.
 const LOG: std::ops::Range<u64> = 6 << 20..16 << 20;
 
-/// An array that holds something and is at rest.
+/// Returns an idle array with data.
 fn filled(set: Set) -> Stage {
     set.filled(2000, 170, 3)
 }
 
-/// Writes without an answer: each block has become old or new, and is expected to stay so.
+/// Checks writes without a completion: each block must be old or new, and must then remain so.
 fn settle(stage: &mut Stage, open: &[(u64, u64, u64)]) {
     let block = 1_usize << stage.size.shift();
     for (at, blocks, seed) in open {
@@ -36,7 +36,7 @@ fn settle(stage: &mut Stage, open: &[(u64, u64, u64)]) {
     }
 }
 
-/// All members are put back, and all of them are of one mind.
+/// Rebuilds all members and checks that they are consistent.
 fn check_rebuilt(stage: &mut Stage) {
     let members = stage.status().members.len();
     for member in 0..members {
@@ -50,7 +50,8 @@ fn check_rebuilt(stage: &mut Stage) {
     stage.verify(2000);
 }
 
-/// What makes it cheap: a block is written once, and a block of the log says so on as many members as it is on.
+/// A block is written once, and a block of the log contains the partial-write records of many writes, on as many
+/// members as the data.
 #[test]
 fn small_writes_are_written_once_and_share_their_records() {
     let mut stage = filled(Set::strict(Level::Raid6, 8));
@@ -63,7 +64,7 @@ fn small_writes_are_written_once_and_share_their_records() {
     assert_eq!(seen.iter().filter(place).count(), 3, "and the block with both parities once");
     let stable = seen.iter().rposition(|s| s.op == 'w' && s.done && LOG.contains(&s.byte));
     assert!(stable < seen.iter().position(|s| place(&s)), "the record comes first");
-    // Sixty at once have a few records together.
+    // Sixty concurrent writes share a few records.
     stage.watch();
     let ids: Vec<u64> = (0..60).map(|nth| stage.begin_write(nth * 33, 1, 200 + nth)).collect();
     stage.done(ids);
@@ -77,14 +78,15 @@ fn small_writes_are_written_once_and_share_their_records() {
     stage.check_parity(40);
 }
 
-/// An array in the midst of a small write, which the member in slot `stuck` does not get. To be stopped dead.
+/// Returns an array during a small write that the member in slot `stuck` does not receive. The caller must crash the
+/// array.
 fn cut_short(set: Set, at: u64, stuck: usize) -> Stage {
     let mut stage = filled(set);
     stage.cut_write(stuck, at, 2);
     stage
 }
 
-/// One small write, of which what it had for `stuck` does not get there; the machine stops, and `lost` is gone.
+/// Checks one small write whose part for `stuck` does not reach the drive; the host fails, and `lost` is gone.
 fn check_torn(set: &Set, at: u64, stuck: usize, lost: Option<usize>) {
     let mut stage = cut_short(set.clone(), at, stuck);
     if let Some(lost) = lost {
@@ -113,8 +115,8 @@ fn f03_a_small_write_cut_short_and_any_member_lost_harms_no_other() {
     }
 }
 
-/// Stops dead after every possible number of rounds, with small and large writes of the same blocks under way, on
-/// drives that answer in any order and lose what they had not made stable; and every member is the one that is lost.
+/// Crashes after every possible number of rounds, with concurrent small and large writes of the same blocks, on drives
+/// that complete in any order and lose writes that are not stable. Every member is lost in turn.
 #[test]
 fn f03_a_crash_at_any_round_and_a_lost_member_are_survived() {
     for rounds in 0..96_u64 {
@@ -127,14 +129,14 @@ fn f03_a_crash_at_any_round_and_a_lost_member_are_survived() {
         }
         let mut ids = Vec::new();
         for nth in 0..40_u64 {
-            // Ten places, four times each, and some of them as parts of whole stripes.
+            // The writes use ten addresses, four times each, and some of them are parts of whole stripes.
             let (at, blocks) = match nth % 5 {
                 4 => (nth * 37 % 4 * 128, 128),
                 _ => (nth * 37 % 10 * 36, 1 + nth % 3),
             };
             let overlaps = |(_, a, b, _): &(u64, u64, u64, u64)| *a < at + blocks && at < a + b;
             if ids.iter().any(overlaps) {
-                // One that is under way would make more outcomes possible than old and new.
+                // A write in progress would allow more results than old and new.
                 ids.retain(|(id, at, blocks, seed)| match stage.answers.remove(id) {
                     Some(done) => {
                         assert!(done.result.is_ok());
@@ -166,7 +168,7 @@ fn f03_a_crash_at_any_round_and_a_lost_member_are_survived() {
         stage.disks.iter().for_each(|disk| disk.plan.clear());
         if stage.set.cached {
             for (nth, disk) in stage.disks.iter().enumerate() {
-                // What was answered was stable, since a record is not given up before.
+                // Completed writes are stable, because a record remains valid until then.
                 disk.plan.power_cut(rounds * 8 + nth as u64, Some(TearUnit::B4096));
             }
         }
@@ -182,20 +184,20 @@ fn f03_a_crash_at_any_round_and_a_lost_member_are_survived() {
     }
 }
 
-/// A block in another stripe than those at the beginning.
+/// A block in another stripe than the first blocks.
 const FAR: u64 = 1024;
 
-/// The records of a large write and of a later one of the same band were both executed after a crash, since both
-/// were still there. Between them a small write had its partial-write record: its data were gone, and parity, which the
-/// later record had brought along, did not fit (seed 424287 of the simulator).
+/// The history of the bug: the records of a large write and of a later write of the same band were both replayed after
+/// a crash, because both still existed. Between them, a small write had its partial-write record: its data was lost,
+/// and parity, which the later record contained, was inconsistent (seed 424287 of the simulator).
 #[test]
 fn a_record_of_a_large_write_is_not_carried_out_over_a_later_small_one() {
     for (lost, last) in [None, Some(0), Some(3), Some(5)].into_iter().flat_map(|lost| {
-        // With nothing, another large write or another small one at the end.
+        // The sequence ends with no further write, another large write or another small write.
         [(lost, None), (lost, Some((70, 40))), (lost, Some((20, 1)))]
     }) {
         let mut stage = filled(Set::strict(Level::Raid6, 6));
-        // A write somewhere else that does not end keeps all records since in force.
+        // A write to another stripe that does not complete keeps all later records valid.
         let (disk, byte) = stage.home(FAR);
         let place = stage.on_disk(byte, 1);
         stage.disks[disk].plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(place));
@@ -220,8 +222,8 @@ fn a_record_of_a_large_write_is_not_carried_out_over_a_later_small_one() {
     }
 }
 
-/// Two members, as many as there are parities, are lost in the crash: where nothing shows what a third one held, the
-/// array says so and is not started silently.
+/// As many members as there are parities (two) are lost in the crash. If no record determines the content of a third
+/// member, the array reports this and does not start silently.
 #[test]
 fn f03_two_members_lost_with_two_parities_are_refused_only_where_it_matters() {
     let mut refused = 0;
@@ -250,7 +252,7 @@ fn f03_two_members_lost_with_two_parities_are_refused_only_where_it_matters() {
                     };
                     stage.start(*assembled);
                     let stripe = 32 * 4;
-                    // Nothing beyond the columns of the write is touched.
+                    // Only the columns of the write are changed.
                     let expected = stage.model.clone();
                     let block = 1_usize << stage.size.shift();
                     let found = stage.read(0, 0, 2000).expect("readable");
@@ -266,7 +268,7 @@ fn f03_two_members_lost_with_two_parities_are_refused_only_where_it_matters() {
     assert!(refused > 0, "there are such states");
 }
 
-/// What was repaired is reported as what was done again.
+/// Repaired blocks are reported as replayed.
 #[test]
 fn what_is_made_to_agree_is_reported() {
     let mut stage = filled(Set::strict(Level::Raid6, 6));
@@ -291,7 +293,7 @@ fn what_is_made_to_agree_is_reported() {
     check_rebuilt(&mut stage);
 }
 
-/// A member that cannot write its log goes out, and the writes that waited for it are done in the other way.
+/// A member that cannot write its log goes out, and the waiting writes are executed with another method.
 #[test]
 fn a_member_that_fails_its_record_costs_no_write() {
     use strake_block::IoErrorKind;
@@ -311,14 +313,15 @@ fn a_member_that_fails_its_record_costs_no_write() {
     }
 }
 
-/// A record of a large write in one half of an array was executed after a crash because a member of the other half
-/// was out when it was written, and still was. What was written there since, without a record, was gone.
+/// The history of the bug: a record of a large write in one group of an array was replayed after a crash, because a
+/// member of the other group was out during this write and at the crash. A later write of the same blocks without a
+/// record was lost.
 #[test]
 fn a_record_of_a_group_without_an_absent_member_does_not_count() {
     let set = Set { group: Some(6), ..Set::strict(Level::Raid60, 12) };
     let mut stage = filled(set);
     stage.fail(8).expect("allowed");
-    // Whole stripes of both groups; the first is of the one that misses no member.
+    // The write covers whole stripes of both groups. The first stripe is in the group without an absent member.
     assert_eq!(stage.write(0, 100, 70), Ok(()));
     let pending = stage.array().begin_set_consistency(Consistency::Safe);
     stage.asked(pending).expect("the array serves");
@@ -331,7 +334,8 @@ fn a_record_of_a_group_without_an_absent_member_does_not_count() {
     check_rebuilt(&mut stage);
 }
 
-/// A block of the array over several of a drive may be torn, and then no word tells its age.
+/// A block of the array that consists of several blocks of a drive may be torn. A word then does not determine whether
+/// the block is old or new.
 #[test]
 fn blocks_that_drives_may_tear_are_on_record_in_full() {
     use strake_units::BlockSize;
@@ -345,7 +349,7 @@ fn blocks_that_drives_may_tear_are_on_record_in_full() {
     assert!(log.clone().all(|seen| seen.bytes > 4096) && log.count() == 3, "{seen:?}");
 }
 
-/// What cannot be read when the array is started may hold what was there before the write, and be read one day.
+/// A block that is unreadable at the start may have the content from before the write, and may become readable later.
 #[test]
 fn what_is_unreadable_at_the_start_is_written_again() {
     use strake_block::IoErrorKind;
@@ -367,9 +371,9 @@ fn what_is_unreadable_at_the_start_is_written_again() {
     }
 }
 
-/// The write of a daemon that was killed arrives in the cache of its drive, and the start finds it there. Its record is
-/// invalid after the start. A power failure then took the block back, and a lost member was computed from new parity
-/// and old data.
+/// The history of the bug: the write of a killed daemon reached the cache of its drive, and the start found the written
+/// data. The record of this write is invalid after the start. A power failure then discarded the block, and a lost
+/// member was computed from new parity and old data.
 #[test]
 fn f03_an_interrupted_write_that_is_visible_is_stable_after_the_start() {
     let mut set = Set::strict(Level::Raid6, 6);

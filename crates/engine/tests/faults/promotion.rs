@@ -1,4 +1,4 @@
-//! The label that promotes a rebuilt member, cut short by a member that fails and by the end of the machine.
+//! Tests of a promotion of a rebuilt member whose label update is cut short by a member failure and by a host failure.
 
 use strake_block::IoErrorKind;
 use strake_dev_mem::{Effect, Ops, Rule};
@@ -9,12 +9,12 @@ use strake_units::{Lba, LbaRange};
 use crate::cut_short::what;
 use crate::stage::{DATA, DEGRADED, Set, Stage};
 
-/// Where labels, bitmap pages and data lie on a member, in bytes.
+/// The ranges of labels, bitmap pages and data on a member, in bytes.
 const HEADS: std::ops::Range<u64> = 64 << 10..320 << 10;
 const PAGES: std::ops::Range<u64> = 1 << 20..(1 << 20) + (1056 << 10);
 const DATA_AREA: std::ops::Range<u64> = DATA..24 << 20;
 
-/// What a drive does when the rebuild of member 2 has copied everything.
+/// A fault of a drive after the rebuild of member 2 has copied all data.
 type Fault = (usize, Effect, std::ops::Range<u64>);
 
 fn rule((_, effect, range): &Fault) -> Rule {
@@ -22,7 +22,8 @@ fn rule((_, effect, range): &Fault) -> Rule {
     Rule::new(Ops::WRITE, *effect).within(blocks)
 }
 
-/// An array that stopped while member 2 was promoted, with these `faults` from the last copy of its rebuild on.
+/// Returns an array that stopped during the promotion of member 2, with these `faults` from the last copy of its
+/// rebuild.
 fn promoting(level: Level, members: usize, faults: &[Fault]) -> Stage {
     let mut stage = Set::new(level, members).filled(1000, 100, 3);
     stage.pass(6);
@@ -44,13 +45,14 @@ fn promoting(level: Level, members: usize, faults: &[Fault]) -> Stage {
     stage
 }
 
-/// What the newest label of a drive says of member 2.
+/// Returns the state of member 2 in the newest label of a drive.
 fn says(stage: &Stage, drive: usize) -> RecordedState {
     stage.label(&stage.disks[drive]).members[2].state
 }
 
-/// Member 0 failed while member 2 was promoted, and the machine stopped when member 1 alone had the label. It said that
-/// member 2 is in sync, which member 2 did not show: one member was left, although all the data were there.
+/// The history of the bug: member 0 failed during the promotion of member 2, and the host failed when only member 1 had
+/// the label. The label recorded member 2 as in sync, but member 2 did not have this label: only one member could be
+/// used, although all data was present.
 #[test]
 fn f25_a_promotion_that_is_cut_short_leaves_enough_members() {
     let failed = (0, Effect::Fail(IoErrorKind::Device), PAGES);
@@ -64,8 +66,8 @@ fn f25_a_promotion_that_is_cut_short_leaves_enough_members() {
     }
 }
 
-/// The same, and member 2 itself failed at its label: the array was lost, and a label that calls it in sync would have
-/// kept it so.
+/// In addition, member 2 itself failed at the write of its label: the array failed, and a label that records member 2
+/// as in sync would have made this failure permanent.
 #[test]
 fn f25_a_promotion_that_loses_the_array_reaches_no_other_member() {
     let faults = [0, 2].map(|at| {
@@ -78,8 +80,8 @@ fn f25_a_promotion_that_loses_the_array_reaches_no_other_member() {
     stage.verify(1000);
 }
 
-/// A member failed at the label that promotes it, and the machine stopped while the next label was written. Had the
-/// others not got the first one, a member would have been two labels behind.
+/// A member failed at the write of the label of its promotion, and the host failed during the write of the next label.
+/// If the other members had not received the first label, a member would have been two labels behind.
 #[test]
 fn f25_a_promotion_that_fails_leaves_no_member_two_behind() {
     for hanging in [0, 1, 3] {

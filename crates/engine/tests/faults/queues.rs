@@ -1,4 +1,4 @@
-//! Queues: bad requests, dropped queues, stops, floods.
+//! Tests of queues: invalid requests, dropped queues, stops, and many requests.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -157,7 +157,7 @@ fn a_batch_is_taken_in_order_as_far_as_there_is_room() {
     stage.verify(500);
 }
 
-/// Reads that came together are answered together: not one that failed, was slow, or found its member full.
+/// Reads of one batch complete together, except reads that failed, were slow, or found the queue of their member full.
 #[test]
 fn a_batch_of_reads_is_answered_though_some_fail_or_wait() {
     let mut stage = Set::new(Level::Raid6, 6).filled(2000, 100, 3);
@@ -171,7 +171,7 @@ fn a_batch_of_reads_is_answered_though_some_fail_or_wait() {
     stage.disks[silent].hang(Ops::READ);
     let before = stage.status().counters.reads;
     let mut queue = stage.array().device().open_queue(CoreIndex(0), 512).expect("opens");
-    // A list whose contents wrap around its end.
+    // The content of this list wraps around its end.
     let mut batch = VecDeque::with_capacity(400);
     let io = |stage: &Stage, at: u64| Io { token: Token(at), op: stage.read_op(at * 5, 1) };
     batch.extend((0..200).map(|at| io(&stage, at)));
@@ -204,7 +204,7 @@ fn a_batch_of_reads_is_answered_though_some_fail_or_wait() {
     stage.stop().expect("nothing is left over");
 }
 
-/// A reader that never pauses does not hold up a stop, and gets an answer to everything.
+/// A reader without pauses does not delay a stop, and receives a completion of every read.
 #[test]
 fn a_stop_ends_in_spite_of_a_busy_reader() {
     let mut stage = Set::new(Level::Raid5, 4).filled(500, 100, 3);
@@ -278,7 +278,7 @@ fn deep_queues_over_shallow_drives_come_to_an_end() {
     stage.stop().expect("pools are whole");
 }
 
-/// Flushes fill the task slots and wait for a member that only the leader's task can put out of use.
+/// Flushes use all task slots and wait for a member that only the task of the leader can put out of use.
 #[test]
 fn flushes_and_writes_waiting_for_a_failing_member_leave_room_for_the_leader() {
     let mut set = Set::new(Level::Raid60, 60);
@@ -288,7 +288,7 @@ fn flushes_and_writes_waiting_for_a_failing_member_leave_room_for_the_leader() {
     let mut stage = set.build().expect("sound");
     stage.disks.iter().for_each(|disk| drop(disk.plan.clone().with_cache()));
     let mut stage = {
-        // Caches must be there when the array opens its members.
+        // The caches must exist when the array opens its members.
         stage.restart();
         stage
     };
@@ -303,7 +303,7 @@ fn flushes_and_writes_waiting_for_a_failing_member_leave_room_for_the_leader() {
     assert_eq!(stage.state(7), MemberState::Faulty);
 }
 
-/// Thousands of clean reads fail at once while the band table is full of writes.
+/// Thousands of normal reads fail at the same time while the band table is full of writes.
 #[test]
 fn reads_that_fail_by_the_thousand_wait_for_room() {
     let mut set = Set::new(Level::Raid1, 2);
@@ -379,7 +379,7 @@ fn scatter_lists_are_written_and_read_in_parts() {
     stage.check_parity(12);
 }
 
-/// Zeroing everything takes a while; others are served meanwhile.
+/// A request that zeroes all blocks takes a long time; other requests are served during this time.
 #[test]
 fn zeroing_the_whole_array_does_not_hold_others_up() {
     let mut set = Set::new(Level::Raid5, 4);
@@ -390,7 +390,7 @@ fn zeroing_the_whole_array_does_not_hold_others_up() {
     let mut stage = set.build().expect("sound");
     stage.step = strake_units::Nanos(10_000);
     let blocks = stage.array().device().info().blocks;
-    // Every region must have been written, or there is nothing to do.
+    // Every region must have been written; otherwise the request has no work.
     for at in (0..blocks).step_by(16 << 11) {
         let op = stage.write_op(at, 1, at);
         assert_eq!(stage.run(0, op), Ok(()));

@@ -1,4 +1,4 @@
-//! Members that were out and come back.
+//! Tests of members that were out and are re-added.
 
 use strake_dev_mem::{Effect, Ops, Rule, When};
 use strake_engine::{ArrayErrorKind, Outcome};
@@ -12,20 +12,20 @@ use strake_units::{Lba, LbaRange, MemberIndex, Nanos, Uuid};
 use crate::cut_short::{bytes, label_ahead};
 use crate::stage::{DATA, DEGRADED, Disk, LOSSY, STRICTLY, Seen, Set, Stage};
 
-/// Several regions on `cores` cores.
+/// Returns an array of several regions on `cores` cores.
 pub fn large(level: Level, members: usize, cores: u16) -> Stage {
     let set = Set { cores, strip: 64 << 10, disk_bytes: 120 << 20, ..Set::new(level, members) };
     set.filled(40_000, 1000, 3)
 }
 
-/// Blocks of the array in one region, which has 16 MiB at least.
+/// Returns the blocks of the array in one region, which has at least 16 MiB.
 fn region_blocks(stage: &Stage) -> u64 {
     let geometry = stage.status().geometry;
     let regions = strake_raid::Regions::new(&geometry);
     regions.stripes_per_region() * geometry.stripe_data_blocks()
 }
 
-/// Page 0 of the bitmap of written regions, without any.
+/// Returns page 0 of the bitmap of written regions, without a written region.
 fn empty_page(array: Uuid, sequence: u64) -> [u8; PAGE_BYTES] {
     let record = PageRecord { held: 0, bits: Vec::new() };
     encode_page(array, Bitmap::Written, 0, &Sequenced { sequence, record })
@@ -42,13 +42,14 @@ fn right(stage: &mut Stage) {
     assert!(lacking.iter().all(|bytes| *bytes == 0), "{lacking:?}");
 }
 
-/// A drive that was away briefly was copied as a whole, which took hours in which another failure was dangerous.
+/// The history of the bug: after a short absence, a drive was rebuilt completely. This took hours in which another
+/// failure was dangerous.
 #[test]
 fn f15_a_member_that_returns_gets_only_what_it_missed() {
     for cores in [1, 3] {
         let mut stage = large(Level::Raid5, 4, cores);
         let region = region_blocks(&stage);
-        // Nothing is being written when it goes out.
+        // No write is in progress when the member goes out.
         stage.pass(6);
         stage.fail(1).expect("allowed");
         assert_eq!(stale(&stage, 1), 0);
@@ -73,7 +74,7 @@ fn f15_a_member_that_returns_gets_only_what_it_missed() {
     }
 }
 
-/// What was being written when the member went out is marked already, and is not marked again.
+/// Regions of writes in progress when the member went out are already marked and are not marked again.
 #[test]
 fn what_was_being_written_when_a_member_left_counts_as_missed() {
     for (effect, state) in [
@@ -93,7 +94,7 @@ fn what_was_being_written_when_a_member_left_counts_as_missed() {
     }
 }
 
-/// The same medium behind a drive that works.
+/// Returns a working drive with the same medium.
 fn revived(stage: &mut Stage, member: usize) -> Disk {
     let (fresh, old) = (stage.spare(), stage.disks[member].clone());
     let mut piece = vec![0; 1 << 20];
@@ -104,7 +105,7 @@ fn revived(stage: &mut Stage, member: usize) -> Disk {
     fresh
 }
 
-/// md 1a855a060665: a drive that had been rebuilt in part was re-added as if it held everything.
+/// In md (1a855a060665), a partly rebuilt drive was re-added as if it contained all data.
 #[test]
 fn b06_f16_a_partly_rebuilt_member_lacks_what_was_not_rebuilt() {
     for restart in [false, true] {
@@ -133,8 +134,8 @@ fn b06_f16_a_partly_rebuilt_member_lacks_what_was_not_rebuilt() {
     }
 }
 
-/// "Flush writes before starting a recovery" (md, 2014): a write that was planned without the member was still under
-/// way when the member came back, and the recovery did not look at it.
+/// "Flush writes before starting a recovery" (md, 2014): a write that was planned without the member was still in
+/// progress when the member returned, and the recovery did not copy its blocks.
 #[test]
 fn b05_a_member_comes_back_at_any_point_of_a_write() {
     for (cores, writes_first) in [(1, true), (1, false), (2, true), (2, false)] {
@@ -144,7 +145,7 @@ fn b05_a_member_comes_back_at_any_point_of_a_write() {
         set.disk_bytes = 60 << 20;
         let mut stage = set.filled(40_000, 1000, 3);
         for rounds in 0..24 {
-            // Nothing is marked when the member goes out.
+            // No region is marked when the member goes out.
             stage.pass(6);
             stage.fail(1).expect("allowed");
             let mut ids = Vec::new();
@@ -179,7 +180,7 @@ fn b05_a_member_comes_back_at_any_point_of_a_write() {
     }
 }
 
-/// Writes to two regions from every queue, not waited for.
+/// Submits writes to two regions from every queue and does not wait for them.
 fn four_writes(stage: &mut Stage, seed: u64) -> Vec<u64> {
     let write = |nth: u64| {
         let place = (11_000 * nth + 37 * seed) % 39_000;
@@ -191,7 +192,8 @@ fn four_writes(stage: &mut Stage, seed: u64) -> Vec<u64> {
     (0..4u64).map(write).collect()
 }
 
-/// Bits were cleared for what a drive still had in its cache, which a power cut then took.
+/// The history of the bug: bits were cleared for data that was still in the cache of a drive, and a power cut then
+/// discarded this data.
 #[test]
 fn bits_are_cleared_only_for_what_was_flushed() {
     let mut set = Set::new(Level::Raid5, 4);
@@ -202,7 +204,7 @@ fn bits_are_cleared_only_for_what_was_flushed() {
     stage.pass(6);
     stage.fail(1).expect("allowed");
     stage.fill(40_000, 1000, 5);
-    // Nothing but the rebuild writes from here on, and its progress is recorded on the way.
+    // From here on, only the rebuild writes, and its progress is recorded.
     stage.pass(6);
     stage.watch();
     stage.step = Nanos(50_000_000);
@@ -218,7 +220,7 @@ fn bits_are_cleared_only_for_what_was_flushed() {
             ('f', true) => unflushed -= flushing,
             ('w', false) if bitmap.contains(&seen.byte) => {
                 pages += 1;
-                // Those of the next regions may be there already.
+                // Writes of the next regions may already be in the cache.
                 assert!(flushing > 0 || unflushed == 0, "page {pages}: {unflushed} not flushed");
                 flushing = 0;
             }
@@ -228,7 +230,7 @@ fn bits_are_cleared_only_for_what_was_flushed() {
     assert!(pages > 2, "{pages} pages of the plane were written");
 }
 
-/// A machine that dies at any moment after a member went out: what the member missed is known after the restart.
+/// After a host failure at any time after a member went out, the missing data of the member is known at the restart.
 #[test]
 fn what_a_member_missed_survives_a_crash_at_any_round() {
     for rounds in (0..60).step_by(3) {
@@ -244,7 +246,7 @@ fn what_a_member_missed_survives_a_crash_at_any_round() {
         let returned = stage.disks.remove(1);
         stage.again(LOSSY);
         stage.disks.insert(1, returned);
-        // What was not answered may be there or not: now it is.
+        // Writes without a completion may be old or new. They are written again.
         for nth in 0..5 {
             assert_eq!(stage.write(nth * 700, 16, 40 + nth), Ok(()));
         }
@@ -254,9 +256,9 @@ fn what_a_member_missed_survives_a_crash_at_any_round() {
     }
 }
 
-/// Two drives of a ZFS pool failed at once and one rebuild was forgotten (B19, `2be0a124af`); SPDK crashed when a
-/// second base device was removed during a rebuild (B22, #3305). Members go out one after the other and together here,
-/// and come back in the middle of each other's rebuild.
+/// Two drives of a ZFS pool failed at the same time, and one rebuild was lost (B19, `2be0a124af`); SPDK crashed when a
+/// second base device was removed during a rebuild (B22, #3305). In this test, members go out one after the other and
+/// together, and return during rebuilds of other members.
 #[test]
 fn b19_b22_members_go_and_come_at_any_step() {
     for rounds in [0, 5, 40, 200, 1000] {
@@ -278,7 +280,7 @@ fn b19_b22_members_go_and_come_at_any_step() {
     }
 }
 
-/// Both halves of a mirror ran alone: taking one back would lose what was written to it meanwhile.
+/// Both halves of a mirror ran alone. A re-add of one half would lose its writes from that time.
 #[test]
 fn f18_a_member_that_went_on_alone_is_refused() {
     let mut stage = Set::new(Level::Raid1, 2).filled(1000, 100, 3);
@@ -292,7 +294,7 @@ fn f18_a_member_that_went_on_alone_is_refused() {
             stage.stop().expect("clean");
         }
     }
-    // Member 1 runs; member 0 comes back.
+    // The array runs on member 1, and member 0 returns.
     stage.disks = disks;
     let error = stage.readd(0).expect_err("it has a history of its own");
     assert_eq!(error.kind, ArrayErrorKind::Refused);
@@ -300,9 +302,10 @@ fn f18_a_member_that_went_on_alone_is_refused() {
     assert!(error.what.contains("generation"), "{error}");
 }
 
-/// Members 2 and 3 failed at once, a write was acknowledged without them, and the machine stopped. Then the array was
-/// started from these two. That start recorded members 0 and 1 as missing in a label of the last epoch, before it
-/// replayed the log. It had the number and the epoch of theirs, so they were taken back without their write.
+/// The history of the bug: members 2 and 3 failed at the same time, a write was acknowledged without them, and the host
+/// failed. Then the array was started from these two members. Before that start replayed the log, it recorded members 0
+/// and 1 as missing in a label of the last epoch. This label had the generation and the epoch of their labels, so that
+/// they were re-added without their write.
 #[test]
 fn f18_members_with_a_label_of_the_same_number_and_epoch_are_refused() {
     let mut stage = Set::new(Level::Raid73, 5).filled(1000, 100, 3);
@@ -310,7 +313,7 @@ fn f18_members_with_a_label_of_the_same_number_and_epoch_are_refused() {
     stage.fail(4).expect("allowed");
     stage.write(7, 4, 98).expect("works");
     stage.pass(60);
-    // The label after that is the one that says what is in the log.
+    // The label after the next one records the members whose writes are in the log.
     let place = bytes(label_ahead(&stage, Copy::Head, 2));
     for disk in &stage.disks[..2] {
         disk.plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(place));
@@ -335,7 +338,7 @@ fn f18_members_with_a_label_of_the_same_number_and_epoch_are_refused() {
     assert!(error.what.contains("was used without the array"), "{error}");
 }
 
-/// A copy of a member made earlier is put back in its place: it lacks more than the array knows.
+/// An earlier copy of a member replaces the member: the copy lacks more than the array recorded.
 #[test]
 fn an_old_picture_of_a_member_is_refused() {
     let mut stage = Set::new(Level::Raid6, 4).filled(1000, 100, 3);
@@ -352,7 +355,7 @@ fn an_old_picture_of_a_member_is_refused() {
     assert!(error.what.contains("is not member 1"), "{error}");
 }
 
-/// A member in use is not taken back a second time, and a replaced one not at all.
+/// A member in use is not re-added a second time, and a replaced member is never re-added.
 #[test]
 fn only_the_member_itself_comes_back() {
     let mut stage = Set::new(Level::Raid6, 4).filled(1000, 100, 3);
@@ -365,7 +368,7 @@ fn only_the_member_itself_comes_back() {
     assert!(error.what.contains("is not member 1"), "{error}");
 }
 
-/// The drive that comes back fails at once: it is out again, lacks what it lacked, and comes back later.
+/// The re-added drive fails immediately: it is out again, lacks the same data as before, and is re-added later.
 #[test]
 fn a_member_that_fails_while_it_is_taken_back_comes_back_later() {
     for nth in 1..8 {
@@ -375,7 +378,7 @@ fn a_member_that_fails_while_it_is_taken_back_comes_back_later() {
         stage.fill(500, 100, 4);
         let missed = stale(&stage, 1);
         stage.disks[1].plan.add(Rule::new(Ops::WRITE, Effect::Vanish).when(When::Nth(nth)));
-        // It may fail after the answer as well.
+        // The drive may also fail after the re-add has completed.
         let _ = stage.readd(1);
         stage.until("the loss", |stage| stage.state(1) == MemberState::Missing);
         assert!(stale(&stage, 1) >= missed);
@@ -387,9 +390,9 @@ fn a_member_that_fails_while_it_is_taken_back_comes_back_later() {
     }
 }
 
-/// A member that had gone on alone was added again, as its refusal advises. What it had noted there in its own history
-/// had higher sequences than what the array wrote, and was believed after the next start: blocks were called lost that
-/// were good, and regions unwritten that had been written.
+/// The history of the bug: a member that had continued alone was added again, as its refusal recommends. The records of
+/// its own history had higher sequences than those of the array, and were used after the next start: valid blocks
+/// counted as bad, and written regions as unwritten.
 #[test]
 fn a_drive_that_is_added_again_keeps_no_notes_of_its_former_life() {
     let mut stage = Set::new(Level::Raid1, 2).filled(1000, 100, 3);
@@ -428,8 +431,9 @@ fn a_drive_that_is_added_again_keeps_no_notes_of_its_former_life() {
     stage.verify(1000);
 }
 
-/// A copy of a drive, put in its place after more was written, has the same label as the drive: the label does not
-/// change with every write. It was taken back with nothing to copy, and old data was served as good.
+/// The history of the bug: a copy of a drive replaced the drive after further writes. The copy had the same label as
+/// the drive, because the label does not change with every write. It was re-added without a rebuild, and reads returned
+/// old data.
 #[test]
 fn f16_an_older_picture_of_a_member_is_not_taken_back() {
     for cores in [1, 2] {
@@ -437,7 +441,7 @@ fn f16_an_older_picture_of_a_member_is_not_taken_back() {
         stage.pass(6);
         let picture = revived(&mut stage, 1);
         stage.fill(3000, 50, 91);
-        // All marks are cleared again.
+        // All bits are cleared again.
         stage.pass(12);
         stage.vanish(1).expect("allowed");
         let drive = revived(&mut stage, 1);
@@ -449,8 +453,8 @@ fn f16_an_older_picture_of_a_member_is_not_taken_back() {
     }
 }
 
-/// The same while the array was not running. After an orderly stop the last label tells, after a crash the pages,
-/// whichever member they are read from first.
+/// The copy replaced the drive while the array was stopped. After a clean shutdown, the last label identifies the copy;
+/// after a crash, the bitmap pages do, for any order of reading the members.
 #[test]
 fn f16_an_older_picture_of_a_member_is_not_in_sync_at_the_start() {
     for (orderly, member) in [(true, 1), (false, 1), (false, 0)] {
@@ -472,13 +476,13 @@ fn f16_an_older_picture_of_a_member_is_not_in_sync_at_the_start() {
         let refused = stage.readd_with(member as u8, picture).expect_err("it is older");
         assert!(refused.what.contains("old"), "{}", refused.what);
         stage.verify(3000);
-        // The drive itself may come back.
+        // The drive itself may be re-added.
         stage.readd_with(member as u8, drive).expect("it is the member");
         right(&mut stage);
     }
 }
 
-/// A picture from before an orderly stop in which nothing but the last label was written.
+/// The copy is from before a clean shutdown that wrote only the last label.
 #[test]
 fn f16_a_picture_from_before_the_last_label_is_not_in_sync() {
     let mut stage = large(Level::Raid6, 5, 1);
@@ -492,8 +496,9 @@ fn f16_a_picture_from_before_the_last_label_is_not_in_sync() {
     right(&mut stage);
 }
 
-/// A page of the bitmap that no member could show started again at sequence 0. A member that was away still had it with
-/// a higher one, which won at the start after it had been taken back: regions that were written counted as unwritten.
+/// The history of the bug: a page of the bitmap that no member had started again at sequence 0. An absent member still
+/// had the page with a higher sequence, which was used at the start after its re-add: written regions counted as
+/// unwritten.
 #[test]
 fn a_page_lost_on_all_members_is_not_brought_back_by_one_that_was_away() {
     let mut stage = Set::new(Level::Raid6, 4).build().expect("sound");

@@ -1,4 +1,4 @@
-//! Rebuilds that are interrupted, overtaken and begun again.
+//! Tests of rebuilds that are interrupted, concurrent with writes, and started again.
 
 use strake_dev_mem::{Effect, Ops, Rule, When};
 use strake_engine::AssemblePolicy;
@@ -15,7 +15,7 @@ fn cursor(stage: &Stage, member: usize) -> u64 {
     }
 }
 
-/// Turns until the label's cursor has moved; a second passes in every ten turns.
+/// Runs turns until the cursor in the label has moved; ten turns take one second.
 fn until_checkpoint(stage: &mut Stage, member: usize) {
     stage.step = strake_units::Nanos(100_000_000);
     stage.until("a checkpoint", |stage| cursor(stage, member) > 0);
@@ -57,14 +57,14 @@ fn a_second_replacement_in_the_middle_of_the_first() {
     until_checkpoint(&mut stage, 1);
     stage.fail_and_replace(2);
     stage.rounds(500);
-    // The first target fails and is replaced as well.
+    // The first target fails and is also replaced.
     stage.fail_and_replace(1);
     stage.fill(40_000, 900, 21);
     stage.verify_rebuilt(40_000);
     stage.check_all_parity();
 }
 
-/// The target is replaced again at every distance into a region; nothing done for the first counts for the second.
+/// The target is replaced again at every progress in a region; no progress of the first target counts for the second.
 #[test]
 fn a_target_replaced_again_starts_from_nothing() {
     for rounds in [1, 10, 30, 300] {

@@ -1,4 +1,4 @@
-//! Records of the redo log that are about what has changed since: members, and what is logged at all.
+//! Tests of records of the redo log after later changes of members or of the logged writes.
 
 use strake_block::Op;
 use strake_dev_mem::{Effect, Fate, Ops, Rule};
@@ -9,8 +9,9 @@ use crate::redo::{check_rebuilt, degraded, until_logged, verify_old_or_new};
 use crate::replace::begin;
 use crate::stage::{DEGRADED, STRICTLY, Set, Stage};
 
-/// A member was out, and a write went through the log. Then everybody was there, and a newer write went without it.
-/// When a member is out again the log is relied on again, and still has the older write as the newest of its blocks.
+/// A member was out, and a write was logged. Then all members were in sync, and a newer write was not logged. When a
+/// member is out again, the array relies on the log again, which still has the older write as the newest record of its
+/// blocks.
 #[test]
 fn a_record_from_before_writes_went_without_the_log_is_not_carried_out() {
     for again_out in [2, 4] {
@@ -28,8 +29,8 @@ fn a_record_from_before_writes_went_without_the_log_is_not_carried_out() {
     }
 }
 
-/// A write was on record and under way when the drive of a member was replaced. The new drive has no part of that
-/// record, which has to be executed on the others nevertheless.
+/// A write with a record was in progress when the drive of a member was replaced. The new drive has no part of that
+/// record, which must nevertheless be replayed on the other members.
 #[test]
 fn f03_a_record_counts_though_a_drive_has_been_replaced_since() {
     for stuck in 0..6 {
@@ -50,8 +51,8 @@ fn f03_a_record_counts_though_a_drive_has_been_replaced_since() {
     }
 }
 
-/// While an older write is under way, its record and all that follow in the log count. Of those about the same blocks
-/// the newest tells.
+/// While an older write is in progress, its record and all later records of the log count. Of records of the same
+/// blocks, the newest determines the content.
 #[test]
 fn of_records_about_the_same_blocks_the_newest_counts() {
     let mut stage = degraded(Set::new(Level::Raid6, 6), &[2]);
@@ -70,8 +71,8 @@ fn of_records_about_the_same_blocks_the_newest_counts() {
     check_rebuilt(&mut stage, &[2]);
 }
 
-/// A write from before a member went out was done, but in the cache of a drive alone, when the log began to be relied
-/// on: no record has it.
+/// A write from before a member went out was complete, but only in the cache of a drive, when the array started to rely
+/// on the log: no record contains the write.
 #[test]
 fn a_log_is_relied_on_when_what_is_not_in_it_is_stable() {
     for member in 0..4 {
@@ -96,8 +97,8 @@ fn a_log_is_relied_on_when_what_is_not_in_it_is_stable() {
     }
 }
 
-/// A write to one group was logged while a member of it was being filled, and a newer one not, since that member was
-/// in sync by then. A member of the other group was out all the time.
+/// A write to one group was logged while a member of this group was being filled. A newer write was not logged, because
+/// that member was in sync by then. A member of the other group was always out.
 #[test]
 fn records_of_a_group_that_is_whole_are_not_carried_out() {
     let set = Set { group: Some(4), ..Set::new(Level::Raid60, 8) };
@@ -116,10 +117,10 @@ fn records_of_a_group_that_is_whole_are_not_carried_out() {
     check_rebuilt(&mut stage, &[1]);
 }
 
-/// A member went out, missed a write whose only record is on one drive, came back and was given everything. Meanwhile
-/// the copying of another one began, and a write from before that kept all records in force. Called in sync then, the
-/// first one would have been believed without that drive, and would have shown an older record as the newest of its
-/// block.
+/// A member went out, missed a write whose only record is on one drive, and was re-added and rebuilt. Meanwhile the
+/// copy to another member started, and an older write in progress kept all records valid. If the first member had
+/// become in sync then, a start without that drive would have used this member, and an older record would have been the
+/// newest one of its block.
 #[test]
 fn who_came_back_is_in_sync_when_records_from_before_count_no_more() {
     let others = |not: [usize; 2]| (0..4).filter(move |at| !not.contains(at));
@@ -142,7 +143,8 @@ fn who_came_back_is_in_sync_when_records_from_before_count_no_more() {
             id
         };
         assert_eq!(stage.write(block, 1, 300), Ok(()));
-        // The first member lacks whatever is written in this region, so it is not through before this is done.
+        // The first member lacks the writes to this region, so that its rebuild does not finish before this write
+        // completes.
         let first = stuck(&mut stage, before);
         stage.fail(0).expect("allowed");
         assert_eq!(stage.write(block, 1, 301), Ok(()));

@@ -1,5 +1,5 @@
-//! The redo log: a crash in the middle of a write to a stripe that misses a member does no harm, nor does one in the
-//! middle of recovering from that.
+//! Tests of the redo log: a crash during a write to a stripe without a member causes no damage, and neither does a
+//! crash during the recovery from it.
 
 use strake_block::{BufMut, Durability, IoErrorKind, Op, Sg};
 use strake_dev_mem::{Effect, Ops, Rule, TearUnit, When};
@@ -9,19 +9,19 @@ use strake_units::{Lba, LbaRange, MemberIndex, MemberSet, Nanos};
 
 use crate::stage::{DATA, DEGRADED, STRICTLY, Set, Stage};
 
-/// Where the redo log lies on a member, in bytes.
+/// The range of the redo log on a member, in bytes.
 const LOG: std::ops::Range<u64> = 6 << 20..16 << 20;
 
-/// Where the first record lies in it: behind two places for marks.
+/// The offset of the first record in the log, after two slots for marks.
 const RECORDS: usize = 8 << 10;
 
-/// The same range of bytes in the blocks of the drives.
+/// Converts a range of bytes to blocks of the drives.
 pub fn bytes(stage: &Stage, range: std::ops::Range<u64>) -> LbaRange {
     let shift = stage.set.disk_block.shift();
     LbaRange::new(Lba(range.start >> shift), (range.end - range.start) >> shift)
 }
 
-/// Waits until the label says that every write to the stripes of members that are out is in the log.
+/// Waits until the label records that every write to the stripes of absent members is in the log.
 pub fn until_logged(stage: &mut Stage) {
     stage.until("the log being relied on", |stage| {
         let status = stage.status();
@@ -32,7 +32,7 @@ pub fn until_logged(stage: &mut Stage) {
     });
 }
 
-/// An array that holds something, without the members `out`.
+/// Returns an array with data, without the members `out`.
 pub fn degraded(set: Set, out: &[u8]) -> Stage {
     let mut stage = set.filled(2000, 170, 3);
     for member in out {
@@ -42,8 +42,8 @@ pub fn degraded(set: Set, out: &[u8]) -> Stage {
     stage
 }
 
-/// Everything is as it was, but for blocks `at` to `at + blocks`, each of which is old or what `seed` says. Then what
-/// was found there is what is expected.
+/// Checks that all blocks are unchanged, except the blocks `at` to `at + blocks`, each of which is old or that of
+/// `seed`. The found content is then the expected one.
 pub fn verify_old_or_new(stage: &mut Stage, at: u64, blocks: u64, seed: u64) {
     let block = 1_usize << stage.size.shift();
     let found = stage.read(0, at, blocks).expect("readable");
@@ -58,7 +58,7 @@ pub fn verify_old_or_new(stage: &mut Stage, at: u64, blocks: u64, seed: u64) {
     stage.verify(2000);
 }
 
-/// All members that are in use are of one mind about every stripe: what was missing is put back from them.
+/// Rebuilds the missing members and checks that all members are consistent in every stripe.
 pub fn check_rebuilt(stage: &mut Stage, out: &[u8]) {
     for member in out {
         stage.replace(*member).expect("replaceable");
@@ -69,8 +69,7 @@ pub fn check_rebuilt(stage: &mut Stage, out: &[u8]) {
     stage.verify(2000);
 }
 
-/// A write of `blocks` at `at` is under way when everything stops, and what it had for the data area of `stuck` has not
-/// got there.
+/// Checks a crash during a write of `blocks` at `at` whose part for the data area of `stuck` has not reached the drive.
 fn check_torn(set: Set, out: &[u8], (at, blocks): (u64, u64), stuck: usize) {
     if out.contains(&(stuck as u8)) {
         return;
@@ -104,7 +103,7 @@ fn f02_a_write_cut_short_while_degraded_harms_no_other() {
         set.group = level.is_grouped().then_some(4);
         for stuck in 0..members {
             set.cores = 1 + (stuck % 2) as u16;
-            // A small write, one of several strips, and a whole stripe with parts of its neighbours.
+            // The writes are a small write, a write of several strips, and a whole stripe with parts of its neighbours.
             check_torn(set.clone(), out, (5, 3), stuck);
             check_torn(set.clone(), out, (20, 60), stuck);
             check_torn(set.clone(), out, (10, 300), stuck);
@@ -112,7 +111,7 @@ fn f02_a_write_cut_short_while_degraded_harms_no_other() {
     }
 }
 
-/// The record is not whole when everything stops: nothing of the write may be anywhere.
+/// The record is not complete at the crash: no part of the write may be on any member.
 #[test]
 fn a_record_cut_short_means_that_nothing_was_written() {
     for stuck in [0, 2, 3] {
@@ -133,7 +132,7 @@ fn a_record_cut_short_means_that_nothing_was_written() {
     }
 }
 
-/// Stops dead after every possible number of rounds, with many writes under way, on drives that answer in any order.
+/// Crashes after every possible number of rounds, with many writes in progress, on drives that complete in any order.
 #[test]
 fn a_crash_at_any_round_while_degraded_is_survived() {
     for rounds in (0..120).step_by(5) {
@@ -164,8 +163,8 @@ fn a_crash_at_any_round_while_degraded_is_survived() {
         }
         stage.disks.iter().for_each(|disk| disk.plan.clear());
         if stage.set.cached {
-            // The host crashes, and what the drives had not made stable is lost here and there:
-            // nothing of what was answered, since that went through the log.
+            // The host fails, and a random part of the data that is not stable is lost. This is no data of completed
+            // writes, because these were logged.
             for (nth, disk) in stage.disks.iter().enumerate() {
                 disk.plan.power_cut(rounds * 8 + nth as u64, Some(TearUnit::B512));
             }
@@ -177,7 +176,7 @@ fn a_crash_at_any_round_while_degraded_is_survived() {
     }
 }
 
-/// Takes what is found for each block of writes without an answer as expected, if it is old or new.
+/// Reads each block of writes without a completion, and expects the found content from then on if it is old or new.
 fn settle(stage: &mut Stage, open: &[(u64, u64)], blocks: u64) {
     let block = 1_usize << stage.size.shift();
     for (at, seed) in open {
@@ -196,7 +195,7 @@ fn settle(stage: &mut Stage, open: &[(u64, u64)], blocks: u64) {
     }
 }
 
-/// Recovery from a crash is cut short itself, at every write, and then again.
+/// The recovery from a crash is itself cut short, at every write, and then once more.
 #[test]
 fn a_crash_in_the_middle_of_the_replay_is_one_more_of_the_same() {
     for nth in 1..12 {
@@ -216,7 +215,7 @@ fn a_crash_in_the_middle_of_the_replay_is_one_more_of_the_same() {
         for disk in &all {
             disk.plan.add(Rule::new(Ops::WRITE, Effect::Vanish).when(When::Nth(nth)));
         }
-        // However far it gets: all drives vanish after some writes.
+        // All drives vanish after a number of writes of the recovery.
         let ready = matches!(stage.find_any(STRICTLY), Some(Outcome::Ready(_)));
         stage.disks.iter().for_each(|disk| {
             disk.plan.clear();
@@ -232,7 +231,7 @@ fn a_crash_in_the_middle_of_the_replay_is_one_more_of_the_same() {
     }
 }
 
-/// What the log holds of blocks that were written again since must not come back, wherever the newer writes went.
+/// Records of blocks that were overwritten later must not be replayed, for any method of the newer writes.
 #[test]
 fn an_older_record_never_undoes_a_newer_write() {
     for cores in [1, 2] {
@@ -242,21 +241,21 @@ fn an_older_record_never_undoes_a_newer_write() {
             assert_eq!(stage.write(64, 8, 100 + round), Ok(()));
             assert_eq!(stage.write(66, 128, 200 + round), Ok(()));
         }
-        // Of a whole stripe nothing needs to be sent; it has to go through the log nevertheless.
+        // A request for a whole stripe of zeroes contains no data, but must nevertheless be logged.
         let range = LbaRange::new(Lba(0), 128);
         let zeroes = Op::WriteZeroes { range, durability: Durability::Normal };
         assert_eq!(stage.run(0, zeroes), Ok(()));
         stage.model[..128 << 9].fill(0);
         assert_eq!(stage.again(STRICTLY), 0);
         stage.verify(2000);
-        // Newer than anything in the log, and not in it: nothing is missing now.
+        // This write is newer than all records and is not logged, because no member is missing now.
         assert_eq!(stage.write(64, 8, 300), Ok(()));
         stage.replace(2).expect("replaceable");
         stage.healthy();
         assert_eq!(stage.write(60, 20, 301), Ok(()));
         stage.again(STRICTLY);
         stage.verify(2000);
-        // And once more: the same member goes out again, when parity is right. Before that it would leave doubt.
+        // The same member goes out again after parity is consistent. Before that, regions would be in doubt.
         stage.until("the resync", |stage| stage.status().resync.is_none());
         stage.fail(2).expect("allowed");
         until_logged(&mut stage);
@@ -266,9 +265,9 @@ fn an_older_record_never_undoes_a_newer_write() {
     }
 }
 
-/// What is missing lies in parity alone, so no other member has its record, and a write that is still under way keeps
-/// the floor below. When the contents of the newest are damaged, its header still shows that the one before is done
-/// (found by `cargo xtask corrupt`).
+/// Only parity can reconstruct the missing data, so that no other member has the record, and a write in progress keeps
+/// the floor below it. If the payload of the newest record is damaged, its header still proves that the previous record
+/// is done (found by `cargo xtask corrupt`).
 #[test]
 fn a_record_without_its_contents_still_ends_the_one_before() {
     let mut stage = degraded(Set::new(Level::Raid5, 4), &[1]);
@@ -301,7 +300,7 @@ fn a_record_without_its_contents_still_ends_the_one_before() {
     verify_old_or_new(&mut stage, far, 1, 99);
 }
 
-/// The log is much shorter than what is written.
+/// The log is much smaller than the written data.
 #[test]
 fn the_log_goes_around() {
     let set = Set { strip: 128 << 10, cores: 2, ..Set::new(Level::Raid5, 4) };
@@ -314,7 +313,7 @@ fn the_log_goes_around() {
     check_rebuilt(&mut stage, &[1]);
 }
 
-/// Clients may write what looks like a header of the log, even one that was in the log before.
+/// Clients may write data that looks like a header of the log, even a copy of a previous record.
 #[test]
 fn what_looks_like_a_record_is_not_taken_for_one() {
     let set = Set { strip: 128 << 10, ..Set::new(Level::Raid5, 4) };
@@ -323,7 +322,7 @@ fn what_looks_like_a_record_is_not_taken_for_one() {
     let mut log = vec![0; 1 << 20];
     stage.disks[0].ram.read_at(LOG.start, &mut log).expect("inside");
     assert!(log[RECORDS..].starts_with(b"STRAKERL"), "there is a record");
-    // A piece of the log, as data that begin where a block of the payload does.
+    // The data is a copy of a part of the log, aligned to a block of the payload.
     let copy = &log[RECORDS..RECORDS + (64 << 10)];
     let mut buf = BufMut::alone(copy.len());
     buf.as_mut_slice().copy_from_slice(copy);
@@ -350,8 +349,8 @@ fn what_looks_like_a_record_is_not_taken_for_one() {
     check_rebuilt(&mut stage, &[1]);
 }
 
-/// A write that began when no member was missing is in no log. When the machine stops while it is in progress, and a
-/// member has just gone out, the array must not be called safe.
+/// A write that started when no member was missing is not in the log. If the host fails during this write, shortly
+/// after a member went out, the array must not count as safe.
 #[test]
 fn f03_what_was_begun_before_a_member_went_out_is_not_called_safe() {
     let mut stage = Set::new(Level::Raid5, 4).filled(2000, 170, 3);
@@ -373,8 +372,9 @@ fn f03_what_was_begun_before_a_member_went_out_is_not_called_safe() {
     assert!(matches!(stage.find(STRICTLY), Outcome::Refused { .. }));
 }
 
-/// A member that was away is rebuilt, which is in no log. What the log has for it from before must not come back: the
-/// simulator found that it did, and parity fitted no longer (seed 5632).
+/// The history of the bug: the rebuild of a returned member is not logged. Records of the log for this member from
+/// before the rebuild must not be replayed. The simulator found that they were, and that parity became inconsistent
+/// (seed 5632).
 #[test]
 fn a_member_that_was_away_is_not_given_what_is_older_than_its_return() {
     for consistency in [Consistency::Safe, Consistency::Strict] {
@@ -386,7 +386,7 @@ fn a_member_that_was_away_is_not_given_what_is_older_than_its_return() {
             until_logged(&mut stage);
             assert_eq!(stage.write(0, 400, 8), Ok(()));
             stage.readd(4).expect("it can come back");
-            // The machine stops while it is rebuilt, or later.
+            // The host fails during the rebuild, or later.
             stage.rounds(rounds);
             if rounds == 360 {
                 stage.until("rebuilding", |stage| stage.state(4) == MemberState::InSync);
@@ -394,7 +394,7 @@ fn a_member_that_was_away_is_not_given_what_is_older_than_its_return() {
             assert_eq!(stage.again(STRICTLY), 0);
             stage.verify(2000);
             stage.until("rebuilding", |stage| stage.state(4) == MemberState::InSync);
-            // From the others alone, and with it.
+            // The data is verified with all members, and without another member.
             stage.verify(2000);
             stage.fail(0).expect("allowed");
             stage.verify(2000);
@@ -403,7 +403,7 @@ fn a_member_that_was_away_is_not_given_what_is_older_than_its_return() {
     }
 }
 
-/// Another member goes out while the log is relied on, and one comes back.
+/// Another member goes out while the array relies on the log, and a member returns.
 #[test]
 fn members_come_and_go_while_the_log_is_relied_on() {
     for stuck in [0, 1, 3, 5] {
@@ -423,8 +423,8 @@ fn members_come_and_go_while_the_log_is_relied_on() {
     }
 }
 
-/// The crash costs a member that was in sync: with parity left, what was under way is still old or new, and nothing
-/// else is touched.
+/// A member in sync is lost in the crash: if a parity is left, blocks of writes in progress are old or new, and no
+/// other block is changed.
 #[test]
 fn a_member_lost_in_the_crash_costs_nothing_while_parity_is_left() {
     for lost in [0, 1, 3, 4, 5] {
@@ -438,7 +438,7 @@ fn a_member_lost_in_the_crash_costs_nothing_while_parity_is_left() {
     }
 }
 
-/// A member fails to take its part of a record: it is out before anything is written in its place.
+/// A member fails the write of its part of a record: it is out before any data is written.
 #[test]
 fn a_member_that_fails_its_part_of_a_record_is_out_first() {
     for victim in [0, 3, 5] {
@@ -456,7 +456,7 @@ fn a_member_that_fails_its_part_of_a_record_is_out_first() {
     }
 }
 
-/// Every write is in the log of a strict array, so not even a member lost in the crash costs anything.
+/// The log of a strict array contains every write, so that a member that is lost in the crash causes no loss of data.
 #[test]
 fn f03_a_strict_array_loses_nothing_to_a_crash_that_costs_a_member() {
     for (level, members, lost) in [
@@ -481,10 +481,10 @@ fn f03_a_strict_array_loses_nothing_to_a_crash_that_costs_a_member() {
     }
 }
 
-/// A record was on every member but one, which was not there at the next start. The array was started without it, and
-/// the record was executed on the others; before any label said so the machine stopped again. Then the member was
-/// back and lacked its part, so the record counted as one that no member had acted on, and parity no longer agreed with
-/// the data (found by cutting recoveries, `cargo xtask crash`).
+/// The history of the bug: a record was on every member except one, which was absent at the next start. The array was
+/// started without it, and the record was replayed on the others; the host failed again before a label recorded this.
+/// Then the member returned without its part, so that the record counted as one that the array had not acted on, and
+/// parity was inconsistent with the data (found by interrupted recoveries, `cargo xtask crash`).
 #[test]
 fn f03_a_member_without_its_part_of_a_record_may_come_back_between_two_crashes() {
     for nth in 1..48 {
@@ -513,7 +513,7 @@ fn f03_a_member_without_its_part_of_a_record_may_come_back_between_two_crashes()
     }
 }
 
-/// Without any care a crash is not looked at, and a member that was away lacks everything.
+/// In mode `none`, a crash is ignored, and an absent member lacks all data.
 #[test]
 fn an_array_without_care_marks_nothing() {
     let set = Set { consistency: Consistency::None, ..Set::new(Level::Raid5, 4) };

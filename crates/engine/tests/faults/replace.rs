@@ -1,4 +1,4 @@
-//! Members that are replaced while they serve.
+//! Tests of replacements of serving members.
 
 use strake_block::{IoErrorKind, Op};
 use strake_dev_mem::{Effect, Ops, Rule, When};
@@ -26,7 +26,7 @@ fn large_merging(level: Level, members: usize, cores: u16, merge: bool) -> Stage
     stage
 }
 
-/// Begins to replace `member`, which is in use.
+/// Starts the replacement of `member`, which is in use.
 pub fn begin(stage: &mut Stage, member: u8) -> (Replacing, Disk) {
     let disk = stage.spare();
     let uuid = Uuid([200 + member; 16]);
@@ -44,7 +44,7 @@ fn kinds(stage: &Stage) -> Vec<ArrayEventKind> {
     stage.array().drain_events().into_iter().map(|e| e.kind).collect()
 }
 
-/// What is there can do without `others`.
+/// Checks that the data is correct without `others`.
 fn right_without(stage: &mut Stage, others: &[u8]) {
     for member in others {
         stage.fail(*member).expect("redundancy is left");
@@ -52,8 +52,8 @@ fn right_without(stage: &mut Stage, others: &[u8]) {
     stage.verify(40_000);
 }
 
-/// md e7c0c3fa2928: a write that was acknowledged while a replacement completed was lost, because it went to the old
-/// drive only.
+/// In md (e7c0c3fa2928), a write that was acknowledged during the completion of a replacement was lost, because only
+/// the old drive received it.
 #[test]
 fn b04_a_write_at_every_step_of_a_replacement_is_kept() {
     for (level, members, cores, others) in [
@@ -74,7 +74,7 @@ fn b04_a_write_at_every_step_of_a_replacement_is_kept() {
             let queue = (step as usize) % stage.queues.len();
             ids.push(stage.submit(queue, op));
             stage.round();
-            // Overlapping writes have no order: the next one to a place waits.
+            // Overlapping writes have no order, so that the next write to the same blocks waits.
             if ids.len() == 8 {
                 for id in ids.drain(..) {
                     assert_eq!(stage.result(id), Ok(()));
@@ -98,7 +98,7 @@ fn b04_a_write_at_every_step_of_a_replacement_is_kept() {
     }
 }
 
-/// The member fails after part of it was copied: only the rest is reconstructed from the others.
+/// The member fails after a part of it was copied: only the rest is reconstructed from the other members.
 #[test]
 fn md_01_the_member_fails_while_it_is_copied() {
     for rounds in (0..600).step_by(41) {
@@ -121,7 +121,8 @@ fn md_01_the_member_fails_while_it_is_copied() {
     }
 }
 
-/// Whether the new drive is shown in its place; if so then with its own identity, state and past.
+/// Returns true if the status contains the new drive as the member. The identity, state and history must then be those
+/// of the new drive.
 fn shown(stage: &Stage, disk: &Disk) -> bool {
     let status = &stage.status().members[1];
     let new = status.path == disk.drive.path;
@@ -137,7 +138,8 @@ fn shown(stage: &Stage, disk: &Disk) -> bool {
     new
 }
 
-/// The status showed the new drive as faulty, because the one before it was, until the labels were written.
+/// The history of the bug: until the labels were written, the status reported the new drive as faulty, because the
+/// previous drive was faulty.
 #[test]
 fn a_new_drive_is_never_shown_with_the_state_of_the_one_before() {
     let mut stage = large(Level::Raid5, 3, 2);
@@ -147,7 +149,7 @@ fn a_new_drive_is_never_shown_with_the_state_of_the_one_before() {
         let _ = replacing.poll();
         shown(stage, &disk)
     });
-    // One that is copied, and fails in the middle of that.
+    // The member is copied and fails during the copy.
     let mut stage = large(Level::Raid5, 3, 2);
     let (mut replacing, disk) = begin(&mut stage, 1);
     stage.until("the copy", |stage| {
@@ -159,7 +161,7 @@ fn a_new_drive_is_never_shown_with_the_state_of_the_one_before() {
     stage.until("the new drive", |stage| shown(stage, &disk));
 }
 
-/// The new drive fails at any point: the array is as it was.
+/// The new drive fails at any point: the array is unchanged.
 #[test]
 fn the_replacement_fails_and_the_member_keeps_its_slot() {
     for nth in [1, 2, 40, 300, 650, 700, 720, 740] {
@@ -171,7 +173,7 @@ fn the_replacement_fails_and_the_member_keeps_its_slot() {
         stage.until("an end", |stage| stage.status().members[1].replacement.is_empty());
         stage.rounds(300);
         if replaced(&stage, 1, &disk) {
-            // It was in its place before it failed.
+            // The new drive was the member before it failed.
             continue;
         }
         assert_eq!(stage.state(1), MemberState::InSync, "write {nth}");
@@ -179,7 +181,7 @@ fn the_replacement_fails_and_the_member_keeps_its_slot() {
     }
 }
 
-/// The machine stops at any point: one of the two drives is the member, and holds everything.
+/// The host fails at any point: one of the two drives is the member and contains all data.
 #[test]
 fn a_crash_at_any_point_of_a_replacement_leaves_one_whole_member() {
     for rounds in (0..1400).step_by(67) {
@@ -197,7 +199,7 @@ fn a_crash_at_any_point_of_a_replacement_leaves_one_whole_member() {
     }
 }
 
-/// A block that can no longer be read is reconstructed from the rest of its stripe.
+/// An unreadable block is reconstructed from the rest of its stripe.
 #[test]
 fn an_unreadable_block_of_the_member_does_not_stop_the_copy() {
     let mut stage = large(Level::Raid5, 3, 1);
@@ -229,8 +231,8 @@ fn a_replacement_that_is_cancelled_changes_nothing() {
     right_without(&mut stage, &[0]);
 }
 
-/// A drive owed the answer to a flush when its replacement of the member was cancelled. The time limit of the flush was
-/// counted against the next drive, which had the member's place by then.
+/// The history of the bug: a flush of a drive was in progress when the replacement of its member with this drive was
+/// cancelled. The time limit of the flush was counted against the next drive, which was the member by then.
 #[test]
 fn a_cancelled_replacement_does_not_count_against_the_next_drive() {
     let set = Set { cached: true, disk_bytes: 60 << 20, ..Set::new(Level::Raid6, 5) };
@@ -254,7 +256,7 @@ fn a_cancelled_replacement_does_not_count_against_the_next_drive() {
     right_without(&mut stage, &[0]);
 }
 
-/// Lets the copy go on until it has nothing left to do.
+/// Continues the copy until all blocks are copied.
 pub fn until_copied(stage: &mut Stage, replacing: &mut Replacing) {
     stage.until("all is copied", |stage| {
         let _ = replacing.poll();
@@ -276,7 +278,7 @@ pub fn until_replaced(stage: &mut Stage, replacing: &mut Replacing, member: usiz
     });
 }
 
-/// Every level is copied, and the drives that are left hold everything.
+/// Members of every level are copied, and the remaining drives contain all data.
 #[test]
 fn a_member_of_every_level_is_replaced_while_it_serves() {
     for (level, members, others) in
@@ -300,9 +302,9 @@ fn a_member_of_every_level_is_replaced_while_it_serves() {
     }
 }
 
-/// B04 seen from the other side: md's RAID 10 continued writing to the old drive when the replacement had its place
-/// (`e7c0c3fa2928`), so the old drive was the newer one. Here it is in the machine again, alone or beside the others:
-/// it is no member.
+/// B04 from the view of the old drive: RAID 10 of md continued to write to the old drive after the replacement had
+/// become the member (`e7c0c3fa2928`), so that the old drive was newer. In this test, the old drive is present again,
+/// alone or with the others: it is not a member.
 #[test]
 fn b04_the_old_drive_comes_back_and_is_not_the_member() {
     for level in [Level::Raid1, Level::Raid5] {
@@ -311,7 +313,7 @@ fn b04_the_old_drive_comes_back_and_is_not_the_member() {
         until_replaced(&mut stage, &mut replacing, 1, &disk);
         let old = std::mem::replace(&mut stage.disks[1], disk);
         stage.fill(2000, 100, 9);
-        // Its place is free, and still not its own.
+        // The slot is free, but the old drive is still not its member.
         stage.fail(1).expect("redundancy is left");
         let label = stage.label(&old);
         assert!(stage.array().check_readd(MemberIndex(1), &old.drive, &label).is_err());
@@ -325,8 +327,8 @@ fn b04_the_old_drive_comes_back_and_is_not_the_member() {
     }
 }
 
-/// In the moment in which md's replacement took over, a write went to the old drive only (B04, `e7c0c3fa2928`). The
-/// machine stops in that moment here, while labels change hands, and some of the drives do not come back.
+/// When the replacement of md became the member, a write reached only the old drive (B04, `e7c0c3fa2928`). In this
+/// test, the host fails at this time, during the label updates, and some of the drives do not return.
 #[test]
 fn b04_a_crash_between_labels_leaves_one_member() {
     for extra in (0..60).step_by(3) {
@@ -351,9 +353,10 @@ fn b04_a_crash_between_labels_leaves_one_member() {
     }
 }
 
-/// Of the two drives of md's replacement the wrong one was believed (B04, `e7c0c3fa2928`). One of them is pulled here
-/// while labels change hands: the other one is the member. Without merging writes wait for each other: one read the old
-/// drive in vain, avoided it, and was acknowledged when the new drive had its place, although neither had got it.
+/// Of the two drives of a replacement, md used the wrong one (B04, `e7c0c3fa2928`). In this test, one of them is
+/// removed during the label updates, and the other one is the member. Without merges, writes wait for each other: one
+/// write failed to read the old drive, avoided it, and was acknowledged when the new drive was the member, although
+/// neither drive had received it.
 #[test]
 fn b04_either_drive_goes_while_the_labels_change_hands() {
     for extra in (0..60).step_by(4) {
@@ -389,7 +392,7 @@ fn b04_either_drive_goes_while_the_labels_change_hands() {
     }
 }
 
-/// Another member fails meanwhile: the copy continues, since it needs the others nowhere.
+/// Another member fails during the copy: the copy continues, because it does not need the other members.
 #[test]
 fn md_02_another_member_fails_while_one_is_copied() {
     for rounds in [0, 120, 400] {
@@ -408,7 +411,7 @@ fn md_02_another_member_fails_while_one_is_copied() {
     }
 }
 
-/// Both drives of the pair fail: what is left is the array without the member.
+/// Both drives of the pair fail: the array continues without the member.
 #[test]
 fn md_03_the_member_and_its_replacement_fail() {
     for (nth, replacement_first) in [(1, true), (40, true), (1, false), (40, false)] {
@@ -436,7 +439,7 @@ fn md_03_the_member_and_its_replacement_fail() {
     }
 }
 
-/// F08: nothing is left to make an unreadable block up from. It is listed, and everything else is copied.
+/// F08: an unreadable block cannot be reconstructed. It is listed, and all other blocks are copied.
 #[test]
 fn f08_a_block_that_is_lost_does_not_stop_the_copy() {
     let mut stage = large(Level::Raid0, 3, 1);
@@ -458,8 +461,8 @@ fn f08_a_block_that_is_lost_does_not_stop_the_copy() {
     stage.verify(40_000);
 }
 
-/// The drive that was replaced, left alone with one that is out: its label called it whole, and the array started from
-/// what it held when it was replaced.
+/// The history of the bug: only the replaced drive and a drive that is out were present. The label of the replaced
+/// drive recorded it as in sync, and the array started from its content at the time of the replacement.
 #[test]
 fn f16_the_drive_that_was_replaced_starts_nothing() {
     let mut stage = large(Level::Raid1, 2, 2);
@@ -468,7 +471,7 @@ fn f16_the_drive_that_was_replaced_starts_nothing() {
     until_replaced(&mut stage, &mut replacing, 1, &disk);
     stage.fill(2000, 100, 4);
     stage.down();
-    // The old drives only.
+    // Only the old drives are present.
     for policy in [STRICTLY, DEGRADED] {
         assert!(!matches!(stage.find(policy), strake_engine::Outcome::Ready(_)));
     }
@@ -477,8 +480,8 @@ fn f16_the_drive_that_was_replaced_starts_nothing() {
     stage.verify(40_000);
 }
 
-/// A drive that leaves takes its log along, and with it perhaps the only headers that show that older records are done:
-/// what is on record from before must no longer count.
+/// A removed drive also removes its log, and possibly the only headers that prove that older records are done: records
+/// from before the replacement must no longer count.
 #[test]
 fn records_from_before_a_swap_no_longer_count() {
     let mut stage = Set::strict(Level::Raid6, 4).filled(2000, 170, 3);
@@ -494,8 +497,9 @@ fn records_from_before_a_swap_no_longer_count() {
     stage.verify(2000);
 }
 
-/// All was copied, and while another drive held up the swap a write to the new drive hung. It took the member's place
-/// nevertheless, and with no other copy left the array was lost with it (operators' seed 22).
+/// The history of the bug: all blocks were copied, and while another drive delayed the exchange, a write to the new
+/// drive hung. The new drive became the member nevertheless, and because no other copy was left, the array failed
+/// (operators' seed 22).
 #[test]
 fn a_drive_that_hangs_does_not_take_the_place_of_one_that_serves() {
     let mut stage = large(Level::Raid1, 2, 1);
@@ -522,9 +526,9 @@ fn a_drive_that_hangs_does_not_take_the_place_of_one_that_serves() {
     stage.verify(40_000);
 }
 
-/// The new drive had its label as the member when the swap failed at the next write to it. Once all others that were
-/// there had gone, only the member that kept its place was left to ask about that label, and it does not know it:
-/// with the drive attached, the array was refused as one of two histories (operators' seed 126579157044138).
+/// The history of the bug: the new drive had its label as the member when the exchange failed at the next write to it.
+/// After all other members were gone, only the old member remained, and it did not have that label: with the new drive
+/// attached, the array was refused as a fork (operators' seed 126579157044138).
 #[test]
 fn a_drive_that_failed_to_take_a_place_is_no_other_history() {
     let mut stage = large(Level::Raid1, 2, 1);

@@ -1,4 +1,4 @@
-//! Replacements that are under way when their array fails or stops.
+//! Tests of replacements in progress when their array fails or stops.
 
 use strake_block::IoErrorKind;
 use strake_dev_mem::{Effect, Ops, Rule};
@@ -8,7 +8,7 @@ use strake_raid::Level;
 use crate::replace::{begin, large, poll_for};
 use crate::stage::{DEGRADED, LOSSY, Stage};
 
-/// From now on member `member` fails every label.
+/// Makes every label write of member `member` fail.
 fn fail_labels(stage: &Stage, member: usize) {
     let layout = AreaLayout::of(stage.set.disk_bytes).expect("large enough");
     let (ring, bytes) = layout.ring_range(Copy::Head);
@@ -17,8 +17,8 @@ fn fail_labels(stage: &Stage, member: usize) {
     stage.disks[member].plan.add(Rule::new(Ops::WRITE, failing).within(labels));
 }
 
-/// The member failed, and so did another one while that was recorded: the array failed, and the process ended when the
-/// replacement was to take the place of its member nevertheless.
+/// The history of the bug: the member failed, and another member failed during the recording of this failure. The array
+/// failed, and the process terminated when the replacement was to become the member nevertheless.
 #[test]
 fn the_array_fails_while_a_replacement_is_filled() {
     for (level, members) in [(Level::Raid5, 3), (Level::Raid1, 2)] {
@@ -34,14 +34,14 @@ fn the_array_fails_while_a_replacement_is_filled() {
         assert!(stage.read(0, 0, 100).is_err());
         stage.down();
         stage.disks[0].plan.clear();
-        // Regions that were in use while a member was out are in doubt.
+        // Regions that were written while a member was out are in doubt.
         stage.again(LOSSY);
         stage.verify(40_000);
     }
 }
 
-/// The member failed its last label. The replacement took its place after the stop, which the labels of the others
-/// recorded as clean.
+/// The history of the bug: the member failed the write of its last label. The replacement became the member after the
+/// stop, which the labels of the other members recorded as clean.
 #[test]
 fn a_stop_leaves_no_change_of_the_labels_for_later() {
     let mut stage = large(Level::Raid5, 3, 2);

@@ -35,12 +35,12 @@ pub const DATA: u64 = 16 << 20;
 pub const STRICTLY: AssemblePolicy = AssemblePolicy { allow_degraded: false, accept_loss: false };
 /// Starts without members that redundancy makes up for.
 pub const DEGRADED: AssemblePolicy = AssemblePolicy { allow_degraded: true, accept_loss: false };
-/// Starts with what is there, also if acknowledged writes are lost.
 /// Whether a refusal ends when the operator accepts a loss.
 pub fn needs_consent(remedy: Option<Box<ArrayRemedy>>) -> bool {
     remedy.is_some_and(|remedy| remedy.accepts_loss())
 }
 
+/// Starts with the present members, also if acknowledged writes are lost.
 pub const LOSSY: AssemblePolicy = AssemblePolicy { allow_degraded: true, accept_loss: true };
 
 /// One drive: the device, its medium, and the handle that breaks it.

@@ -64,10 +64,29 @@ make_work() {
     work=$(mktemp -d /tmp/strake-e2e.XXXXXX)
 }
 
+# kernel_waits PID: where the threads of a process wait in the kernel, and the stacks of its workers (root only). It
+# distinguishes a request that the kernel does not complete from one that the engine does not submit.
+kernel_waits() {
+    local task name at
+    for task in "/proc/$1/task"/*; do
+        name=$(<"$task/comm")
+        at=$(<"$task/wchan")
+        [[ $at == io_wq_worker ]] || printf '%s: %s\n' "$name" "$at"
+        if [[ $name == iou-wrk* && $at != io_wq_worker ]]; then head -n 12 "$task/stack"; fi
+    done 2>/dev/null | head -n 60
+}
+
+# warnings LOG: its last warnings and errors, and what is no event, such as a panic.
+warnings() { grep -E '^[^0-9]|^[^ ]+ +(WARN|ERROR) ' "$1" | tail -n 12 | cut -c 1-240; }
+
 cleanup() {
     local code=$? pid at
     trap - EXIT
     set +e
+    if [[ $code -ne 0 && $code -ne 77 && -n $daemon_pid ]]; then
+        printf -- '-- where the daemon waits in the kernel\n' >&2
+        kernel_waits "$daemon_pid" >&2
+    fi
     for pid in "${child_pids[@]}"; do kill -KILL "$pid" 2>/dev/null; done
     if [[ -n $daemon_pid ]]; then kill -KILL "$daemon_pid" 2>/dev/null; fi
     wait 2>/dev/null
@@ -75,7 +94,10 @@ cleanup() {
     for at in "${loops[@]}"; do losetup -d "$at" 2>/dev/null; done
     if [[ $code -ne 0 && $code -ne 77 ]]; then
         if [[ -s $work/err ]]; then printf -- '-- last error output\n' >&2; tail -n 15 "$work/err" >&2; fi
-        if [[ -s $work/straked.log ]]; then printf -- '-- end of the daemon log\n' >&2; tail -n 25 "$work/straked.log" >&2; fi
+        if [[ -s $work/straked.log ]]; then
+            printf -- '-- last warnings of the daemon\n' >&2
+            warnings "$work/straked.log" >&2
+        fi
     fi
     if [[ -n ${KEEP:-} ]]; then
         say "kept: $work"

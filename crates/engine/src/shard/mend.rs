@@ -163,7 +163,10 @@ pub(super) async fn repair(
         }
         let place = all_of(position, plan.window);
         let bad = shard.is_bad(band, &place);
-        let durability = if bad { Durability::Fua } else { Durability::Normal };
+        // Where parity is not trusted, the old bytes of the block differ from its reconstructed content. Parity that
+        // depends on this content may be stable before the next flush of the drive, so the content must be stable.
+        let is_new = !shard.health(band).parity_trusted;
+        let durability = if bad || is_new { Durability::Fua } else { Durability::Normal };
         if !write_back(shard, group, (band, &place), buf, durability).await {
             failed.insert(position);
         } else if bad {
@@ -204,7 +207,7 @@ async fn write_back(
 /// Reconstructs data strips with unreadable blocks over `window` and rewrites them, as far as redundancy allows.
 /// Rewritten strips are readable again. Results that a write or a resync computes from a reconstructed strip are valid
 /// only if the drive has the same content. If parity is not trusted, the old bytes may be readable later with other
-/// content.
+/// content, also after a power failure that discards the rewrite.
 pub(super) async fn mend(
     shard: &Shard,
     group: Group,

@@ -1259,6 +1259,23 @@ pub struct RemoveExportRequest {
     #[prost(bool, tag = "2")]
     pub force: bool,
 }
+/// The hosts of an NVMe/TCP export. They apply to all exports of its subsystem.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SetExportRequest {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// Names of further hosts that may connect.
+    #[prost(string, repeated, tag = "2")]
+    pub allow_hosts: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Names of hosts that may no longer connect. They are disconnected; at least one host remains.
+    #[prost(string, repeated, tag = "3")]
+    pub deny_hosts: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Return the plan, change nothing.
+    #[prost(bool, tag = "4")]
+    pub dry_run: bool,
+}
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -1338,6 +1355,13 @@ pub struct AddHostRequest {
     /// Refuse an unknown host.
     #[prost(bool, tag = "11")]
     pub known: bool,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DisconnectHostRequest {
+    #[prost(string, tag = "1")]
+    pub nqn: ::prost::alloc::string::String,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -2104,7 +2128,7 @@ pub struct TextPart {
     /// empty, in capitals or "...", or, of a member, 4294967295.
     #[prost(
         oneof = "text_part::Part",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55"
     )]
     #[serde(flatten)]
     pub part: ::core::option::Option<text_part::Part>,
@@ -2223,6 +2247,10 @@ pub mod text_part {
         StartDaemon(super::StartDaemon),
         #[prost(message, tag = "53")]
         StopDaemon(super::StopDaemonRequest),
+        #[prost(message, tag = "54")]
+        SetExport(super::SetExportRequest),
+        #[prost(message, tag = "55")]
+        DisconnectHost(super::DisconnectHostRequest),
     }
 }
 /// Wait until an array reaches a state; the client gets the array again and again.
@@ -7557,6 +7585,28 @@ pub mod export_service_client {
                 .insert(GrpcMethod::new("strake.v1.ExportService", "RemoveExport"));
             self.inner.unary(req, path, codec).await
         }
+        /// Changes the hosts that may connect to an NVMe/TCP export, while other hosts stay connected. Idempotent.
+        pub async fn set_export(
+            &mut self,
+            request: impl tonic::IntoRequest<super::SetExportRequest>,
+        ) -> std::result::Result<tonic::Response<super::ExportChange>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/strake.v1.ExportService/SetExport",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("strake.v1.ExportService", "SetExport"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Clears the reservation and the registrations of an NVMe/TCP export whose hosts will not return.
         pub async fn release_export(
             &mut self,
@@ -7647,6 +7697,28 @@ pub mod export_service_client {
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("strake.v1.ExportService", "RemoveHost"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Disconnects a host from all exports. The host may connect again.
+        pub async fn disconnect_host(
+            &mut self,
+            request: impl tonic::IntoRequest<super::DisconnectHostRequest>,
+        ) -> std::result::Result<tonic::Response<super::HostChange>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/strake.v1.ExportService/DisconnectHost",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("strake.v1.ExportService", "DisconnectHost"));
             self.inner.unary(req, path, codec).await
         }
         /// Adds a referral to another discovery service to the discovery log page. Idempotent.
@@ -7756,6 +7828,11 @@ pub mod export_service_server {
             &self,
             request: tonic::Request<super::RemoveExportRequest>,
         ) -> std::result::Result<tonic::Response<super::ExportChange>, tonic::Status>;
+        /// Changes the hosts that may connect to an NVMe/TCP export, while other hosts stay connected. Idempotent.
+        async fn set_export(
+            &self,
+            request: tonic::Request<super::SetExportRequest>,
+        ) -> std::result::Result<tonic::Response<super::ExportChange>, tonic::Status>;
         /// Clears the reservation and the registrations of an NVMe/TCP export whose hosts will not return.
         async fn release_export(
             &self,
@@ -7779,6 +7856,11 @@ pub mod export_service_server {
         async fn remove_host(
             &self,
             request: tonic::Request<super::RemoveHostRequest>,
+        ) -> std::result::Result<tonic::Response<super::HostChange>, tonic::Status>;
+        /// Disconnects a host from all exports. The host may connect again.
+        async fn disconnect_host(
+            &self,
+            request: tonic::Request<super::DisconnectHostRequest>,
         ) -> std::result::Result<tonic::Response<super::HostChange>, tonic::Status>;
         /// Adds a referral to another discovery service to the discovery log page. Idempotent.
         async fn add_referral(
@@ -8056,6 +8138,51 @@ pub mod export_service_server {
                     };
                     Box::pin(fut)
                 }
+                "/strake.v1.ExportService/SetExport" => {
+                    #[allow(non_camel_case_types)]
+                    struct SetExportSvc<T: ExportService>(pub Arc<T>);
+                    impl<
+                        T: ExportService,
+                    > tonic::server::UnaryService<super::SetExportRequest>
+                    for SetExportSvc<T> {
+                        type Response = super::ExportChange;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::SetExportRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ExportService>::set_export(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = SetExportSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
                 "/strake.v1.ExportService/ReleaseExport" => {
                     #[allow(non_camel_case_types)]
                     struct ReleaseExportSvc<T: ExportService>(pub Arc<T>);
@@ -8221,6 +8348,51 @@ pub mod export_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = RemoveHostSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/strake.v1.ExportService/DisconnectHost" => {
+                    #[allow(non_camel_case_types)]
+                    struct DisconnectHostSvc<T: ExportService>(pub Arc<T>);
+                    impl<
+                        T: ExportService,
+                    > tonic::server::UnaryService<super::DisconnectHostRequest>
+                    for DisconnectHostSvc<T> {
+                        type Response = super::HostChange;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::DisconnectHostRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ExportService>::disconnect_host(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = DisconnectHostSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

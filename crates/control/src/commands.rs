@@ -1,5 +1,6 @@
 //! Commands of clients, with one module for each group of commands.
 
+pub(crate) mod allow;
 pub(crate) mod backup;
 pub(crate) mod claims;
 pub(crate) mod clean;

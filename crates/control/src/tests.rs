@@ -14,6 +14,7 @@ use strake_api::v1::{
 };
 
 mod access;
+mod allow;
 mod copies;
 mod doubt;
 mod ends;

@@ -101,7 +101,7 @@ impl Directory for ConnectHandler {
         }
         let place = Place::take(&controller, queue).ok_or(Refusal::plain(Status::QUEUE_TAKEN))?;
         // This check follows the allocation of the slot: if the controller is disabled later, the queue is closed.
-        if queue > 0 && !controller.is_ready() {
+        if queue > 0 && (!controller.is_ready() || controller.is_dismissed()) {
             return Err(Refusal::plain(Status::SEQUENCE_ERROR));
         }
         let Some(subsystem) = &controller.subsystem else {

@@ -10,7 +10,7 @@ use crate::limits::{IO_ENTRIES, QUEUES_MAX};
 use crate::notices::Notices;
 use crate::stats::{ControllerStats, Stats};
 use crate::subsystem::Subsystem;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use strake_nvme_wire::Status;
 use strake_nvme_wire::fabrics::{Configuration, Property, Width, capabilities, property, ready};
@@ -45,6 +45,8 @@ pub(crate) struct Controller {
     status: AtomicU32,
     /// Incremented each time the controller is disabled, so that an I/O queue detects that it is from before.
     life: AtomicU32,
+    /// Set when the host has to leave. No queue of the controller stays connected.
+    dismissed: AtomicBool,
     /// Bitmap of the connected queues.
     queues: AtomicU32,
     /// Stats of its queues.
@@ -73,6 +75,7 @@ impl Controller {
             configuration: AtomicU32::new(0),
             status: AtomicU32::new(0),
             life: AtomicU32::new(0),
+            dismissed: AtomicBool::new(false),
             queues: AtomicU32::new(0),
             stats: Mutex::new(Vec::new()),
             keep_alive_ms: AtomicU32::new(0),
@@ -199,9 +202,24 @@ impl Controller {
     fn end_work(&self) {
         self.status.store(0, Ordering::Release);
         self.life.fetch_add(1, Ordering::AcqRel);
+        self.wake();
+    }
+
+    fn wake(&self) {
         for core in &self.cores {
             core.wake();
         }
+    }
+
+    /// Closes all queues, on any core, and rejects further ones. The host may connect a new controller, if it is still
+    /// allowed to.
+    pub(crate) fn dismiss(&self) {
+        self.dismissed.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    pub(crate) fn is_dismissed(&self) -> bool {
+        self.dismissed.load(Ordering::Acquire)
     }
 
     /// The number of connected queues, including the admin queue.
@@ -235,9 +253,10 @@ impl Place {
         Some(Self { controller: Arc::clone(controller), queue, life })
     }
 
-    /// False if the controller was disabled after this I/O queue had connected.
+    /// False if the controller was dismissed, or disabled after this I/O queue had connected.
     pub(crate) fn is_current(&self) -> bool {
-        self.queue == 0 || self.controller.life() == self.life
+        let is_enabled = self.queue == 0 || self.controller.life() == self.life;
+        is_enabled && !self.controller.is_dismissed()
     }
 }
 
@@ -247,5 +266,10 @@ impl Drop for Place {
             self.controller.end_work();
         }
         self.controller.queues.fetch_and(!(1 << self.queue), Ordering::AcqRel);
+        if let Some(subsystem) =
+            self.controller.subsystem.as_ref().filter(|_| self.controller.is_dismissed())
+        {
+            subsystem.note_left();
+        }
     }
 }

@@ -58,4 +58,4 @@ pub use namespace::{Export, Leaving};
 pub use referral::Referral;
 pub use reservation::{Held, Registrant, Reservations};
 pub use stats::{ControllerStats, QueueFacts, QueueStats};
-pub use target::{Target, TargetConfig, try_listen};
+pub use target::{Dismissal, Target, TargetConfig, try_listen};

@@ -263,6 +263,22 @@ impl Registry {
         Ok(Withdrawn::Subsystem(Arc::clone(subsystem)))
     }
 
+    /// Replaces the hosts that may connect to a subsystem; `None` if there is no such subsystem.
+    pub(crate) fn set_hosts(&self, nqn: &str, hosts: &[String]) -> Option<Arc<Subsystem>> {
+        let subsystem = self.find(nqn)?;
+        subsystem.set_hosts(hosts);
+        self.note_change();
+        Some(subsystem)
+    }
+
+    /// Dismisses the controllers of a host, and returns the subsystems to which it had connected queues.
+    pub(crate) fn dismiss(&self, host: &str) -> Vec<Arc<Subsystem>> {
+        let mut known: Vec<_> = self.lock().iter().flat_map(BTreeMap::values).cloned().collect();
+        known.retain(|subsystem| subsystem.taken_by(host) > 0);
+        known.iter().for_each(|subsystem| subsystem.dismiss(|other| other == host));
+        known
+    }
+
     /// Stops serving the device of a namespace. The namespace remains without a device.
     pub(crate) fn detach(&self, nqn: &str, namespace: u32) -> Leaving {
         let served = self.find(nqn).and_then(|subsystem| subsystem.close(namespace));

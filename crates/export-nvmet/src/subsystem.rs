@@ -9,7 +9,8 @@ use crate::stats::ControllerStats;
 use crate::watch::Watches;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Instant;
 use strake_block::DeviceInfo;
 use strake_export_net::{ConnectionSlots, ExportError, ExportErrorKind, ExportStats};
 use strake_nvme_wire::Status;
@@ -20,12 +21,15 @@ use strake_units::Nanos;
 /// A subsystem of a target.
 pub(crate) struct Subsystem {
     pub(crate) nqn: String,
-    hosts: Vec<String>,
+    /// The hosts that may connect.
+    hosts: Mutex<Vec<String>>,
     /// TLS is required.
     pub(crate) secure: bool,
     /// Its connection slots.
     pub(crate) connection_slots: ConnectionSlots,
     controllers: Mutex<Controllers>,
+    /// Notified when a queue has left its controller, under the lock of the controllers.
+    left: Condvar,
     namespaces: Mutex<Namespaces>,
     /// The change number of the last addition, removal or resize of a namespace.
     listed: AtomicU64,
@@ -112,10 +116,11 @@ impl Subsystem {
     pub(crate) fn of(export: &Export, connection_slots: u32) -> Self {
         Self {
             nqn: export.nqn.clone(),
-            hosts: export.hosts.clone(),
+            hosts: Mutex::new(export.hosts.clone()),
             secure: export.secure,
             connection_slots: ConnectionSlots::new(connection_slots),
             controllers: Mutex::new(Controllers::default()),
+            left: Condvar::new(),
             namespaces: Mutex::new(Namespaces::default()),
             listed: AtomicU64::new(0),
             reached: AtomicU64::new(0),
@@ -131,8 +136,50 @@ impl Subsystem {
         self.namespaces.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The list of a poisoned lock is consistent, as for namespaces.
+    fn hosts(&self) -> MutexGuard<'_, Vec<String>> {
+        self.hosts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(crate) fn admits(&self, host: &str) -> bool {
-        self.hosts.iter().any(|allowed| allowed == host)
+        self.hosts().iter().any(|allowed| allowed == host)
+    }
+
+    /// Replaces the list of hosts that may connect, and dismisses the controllers of the others. A host whose handshake
+    /// is in progress gets no controller: [`add_controller`](Self::add_controller) reads the list again.
+    pub(crate) fn set_hosts(&self, hosts: &[String]) {
+        *self.hosts() = hosts.to_vec();
+        self.dismiss(|host| !hosts.iter().any(|allowed| allowed == host));
+    }
+
+    /// Dismisses the controllers of certain hosts: their queues are closed at the next turn of their cores.
+    pub(crate) fn dismiss(&self, whose: impl Fn(&str) -> bool) {
+        for controller in self.controllers().iter().filter(|known| whose(&known.host.nqn)) {
+            controller.dismiss();
+        }
+    }
+
+    /// Records that a queue has left its controller.
+    pub(crate) fn note_left(&self) {
+        let _controllers = self.controllers();
+        self.left.notify_all();
+    }
+
+    /// Waits until dismissed controllers have no queue left, and so no I/O in flight. Returns false after `deadline`.
+    pub(crate) fn wait_dismissed(&self, deadline: Instant) -> bool {
+        let has_left = |controllers: &Controllers| {
+            controllers.iter().all(|known| !known.is_dismissed() || known.places() == 0)
+        };
+        let mut controllers = self.controllers();
+        while !has_left(&controllers) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            let waited = self.left.wait_timeout(controllers, left);
+            controllers = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
     }
 
     /// The list of a poisoned lock is consistent, as for namespaces.
@@ -152,13 +199,14 @@ impl Subsystem {
         }
     }
 
-    /// Adds a controller, so that I/O queues find it. Returns false if another controller received the ID while this
-    /// host authenticated.
+    /// Adds a controller, so that I/O queues find it. Returns false if, while this host authenticated, another
+    /// controller received the ID, or the host was removed from the list of hosts.
     #[must_use]
     pub(crate) fn add_controller(&self, controller: &Arc<Controller>) -> bool {
         let mut controllers = self.controllers();
         controllers.there.retain(|known| known.strong_count() > 0);
         let is_free = controllers.iter().all(|known| known.id != controller.id);
+        let is_free = is_free && self.admits(&controller.host.nqn);
         if is_free {
             controllers.there.push(Arc::downgrade(controller));
         }
@@ -196,7 +244,7 @@ impl Subsystem {
             Err(ExportError::new(kind, what))
         };
         let mut namespaces = self.lock();
-        if export.hosts != self.hosts {
+        if export.hosts != *self.hosts() {
             return refuse(ExportErrorKind::BadExport, "has other hosts than the others");
         }
         if export.secure != self.secure {
@@ -453,9 +501,20 @@ mod tests {
     use std::sync::Arc;
 
     fn export() -> Export {
-        let (nqn, hosts) = (String::new(), Vec::new());
+        let (nqn, hosts) = (String::new(), vec![String::new()]);
         let (device, ledger, read_only, secure) = (None, None, false, false);
         Export { nqn, namespace: 1, uuid: [1; 16], device, read_only, ledger, hosts, secure }
+    }
+
+    #[test]
+    fn a_host_that_is_removed_while_it_authenticates_gets_no_controller() {
+        let subsystem = Subsystem::of(&export(), 4);
+        let host = Host { nqn: String::new(), id: [0; 16] };
+        let controller = Arc::new(Controller::new(1, host, None, Vec::new()));
+        subsystem.set_hosts(&["another".to_owned()]);
+        assert!(!subsystem.add_controller(&controller), "the host is no longer allowed");
+        subsystem.set_hosts(&[String::new()]);
+        assert!(subsystem.add_controller(&controller), "it is allowed again");
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crate::registry::{Registry, Withdrawn};
 use crate::reservation::Reservations;
 use crate::reservation_thread::ReservationThread;
 use crate::stats::ControllerStats;
+use crate::subsystem::Subsystem;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use std::fmt;
@@ -120,6 +121,22 @@ impl Listener for Port {
 fn too_late(nqn: &str) -> ExportError {
     let what = format!("subsystem {nqn:?}: the device did not complete what was in flight in time");
     ExportError::new(ExportErrorKind::DrainTimeout, what)
+}
+
+/// The queues of hosts that were disconnected, with their I/O in flight.
+pub struct Dismissal {
+    subsystems: Vec<Arc<Subsystem>>,
+    time_max: Duration,
+}
+
+impl Dismissal {
+    /// Waits until no I/O of the disconnected hosts is in flight, at most for
+    /// [`drain_time_max`](TargetConfig::drain_time_max). Returns whether none is left.
+    #[must_use]
+    pub fn wait(&self) -> bool {
+        let deadline = Instant::now() + self.time_max;
+        self.subsystems.iter().all(|subsystem| subsystem.wait_dismissed(deadline))
+    }
 }
 
 /// A running NVMe/TCP target. The drop stops it as [`stop`](Self::stop) does.
@@ -247,6 +264,24 @@ impl Target {
     /// another one is attached. This has no effect after the device was attached.
     pub fn forget_instance(&self, nqn: &str, namespace: u32) {
         self.registry.forget_instance(nqn, namespace);
+    }
+
+    /// Replaces the hosts that may connect to a subsystem. Hosts that are not in the new list are disconnected: their
+    /// commands in flight complete without a reply. This function does not wait; the result does. `None` if there is no
+    /// such subsystem. Reservations stay.
+    #[must_use]
+    pub fn set_hosts(&self, nqn: &str, hosts: &[String]) -> Option<Dismissal> {
+        let subsystem = self.registry.set_hosts(nqn, hosts)?;
+        Some(Dismissal { subsystems: vec![subsystem], time_max: self.config.drain_time_max })
+    }
+
+    /// Disconnects a host from all subsystems, as [`set_hosts`](Self::set_hosts) does. The host may connect again.
+    /// `None` if it is not connected.
+    #[must_use]
+    pub fn disconnect_host(&self, host: &str) -> Option<Dismissal> {
+        let subsystems = self.registry.dismiss(host);
+        let time_max = self.config.drain_time_max;
+        (!subsystems.is_empty()).then_some(Dismissal { subsystems, time_max })
     }
 
     fn deadline(&self) -> Instant {

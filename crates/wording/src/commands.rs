@@ -338,6 +338,10 @@ requests! {
         .flag(r.read_only, "--read-only") => array(&r.array), false, Address: listen = "ADDRESS".to_owned();
     RemoveExport RemoveExportRequest |r| line("export remove").needed(&r.name).flag(r.force, "--force")
         => export(&r.name), false, Force: force = true;
+    SetExport SetExportRequest |r| line("export set")
+        .needed(&r.name)
+        .each("--allow-host", &r.allow_hosts)
+        .each("--deny-host", &r.deny_hosts) => export(&r.name), r.dry_run;
     ReleaseExport ReleaseExportRequest |r| line("export release").needed(&r.name) => export(&r.name), false;
     ListReferrals ListReferralsRequest |_r| line("export referral list");
     AddReferral AddReferralRequest |r| line("export referral add").needed(&r.address) => daemon(), false;
@@ -355,6 +359,7 @@ requests! {
         .flag(r.no_controller_secret, "--no-controller-secret")
         .flag(r.no_tls, "--no-tls") => daemon(), false;
     RemoveHost RemoveHostRequest |r| line("host remove").needed(&r.nqn) => daemon(), false;
+    DisconnectHost DisconnectHostRequest |r| line("host disconnect").needed(&r.nqn) => daemon(), false;
     ListDrives ListDrivesRequest |_r| line("drive list");
     LocateDrive LocateDriveRequest |r| line("drive locate").needed(&r.path).flag(r.off, "--off")
         => drive(&r.path), false;

@@ -1,6 +1,6 @@
 //! `strake export ...`.
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 
 /// Commands for exports.
 #[derive(Debug, Subcommand)]
@@ -22,6 +22,12 @@ pub enum ExportVerb {
         #[arg(value_name = "EXPORT")]
         name: String,
     },
+    /// Change the hosts that may connect to an NVMe/TCP export. Other hosts stay connected. The change applies to all
+    /// exports of the same subsystem.
+    #[command(after_help = "Examples:
+  strake export set tank --allow-host nqn.2014-08.com.example:db3
+  strake export set tank --deny-host nqn.2014-08.com.example:db1 --dry-run")]
+    Set(Set),
     /// Release the NVMe/TCP reservations of an export. Use this command only if the hosts with reservations will not
     /// return. AFTERWARDS, EVERY ALLOWED HOST MAY WRITE.
     #[command(after_help = "Examples:
@@ -116,6 +122,24 @@ pub struct Create {
     /// Require TLS over NVMe/TCP. Every allowed host needs a key (strake host add).
     #[arg(long)]
     pub secure: bool,
+}
+
+/// `strake export set`.
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("hosts").required(true).multiple(true).args(["allow_host", "deny_host"]))]
+pub struct Set {
+    /// Name of the export.
+    #[arg(value_name = "EXPORT")]
+    pub name: String,
+    /// NQN of a further host that may connect. The option can be repeated.
+    #[arg(long, value_name = "NQN")]
+    pub allow_host: Vec<String>,
+    /// NQN of a host that may no longer connect. The host is disconnected. The option can be repeated.
+    #[arg(long, value_name = "NQN")]
+    pub deny_host: Vec<String>,
+    /// Show the steps of the command. Do not execute them.
+    #[arg(long)]
+    pub dry_run: bool,
 }
 
 /// Protocols by which an array can be exported.

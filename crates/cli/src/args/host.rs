@@ -24,6 +24,15 @@ pub enum HostVerb {
     #[command(after_help = "Examples:
   strake host list")]
     List,
+    /// Disconnect a host from all exports. The host may connect again, with its current secrets and key. To reject the
+    /// host, use strake export set --deny-host.
+    #[command(after_help = "Examples:
+  strake host disconnect nqn.2014-08.com.example:db1")]
+    Disconnect {
+        /// NQN of the host.
+        #[arg(value_name = "NQN")]
+        nqn: String,
+    },
     /// Remove the secrets and the TLS key of a host that no export allows.
     #[command(after_help = "Examples:
   strake host remove nqn.2014-08.com.example:db1")]

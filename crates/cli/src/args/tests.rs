@@ -48,6 +48,7 @@ fn bases(request: &str) -> Vec<Value> {
         "GetArrayRequest" | "WatchArrayRequest" | "GetScrubRequest" => {
             vec![json!({ "name": "tank" })]
         }
+        "SetExportRequest" => vec![json!({ "allow_hosts": ["nqn.a"], "deny_hosts": ["nqn.b"] })],
         "SetArrayRequest" => {
             vec![json!({ "auto_replace": true }), json!({ "scrub_every_s": 5000 })]
         }

@@ -1,6 +1,6 @@
 //! `strake export ...`.
 
-use crate::args::export::{Create, ExportVerb, ReferralAddress, ReferralVerb};
+use crate::args::export::{Create, ExportVerb, ReferralAddress, ReferralVerb, Set};
 use crate::args::parse::word;
 use crate::commands::confirm::{self, Question};
 use crate::connect::Connection;
@@ -12,6 +12,7 @@ use std::path::Path;
 use strake_api::v1::{
     AddReferralRequest, CreateExportRequest, Export, GetExportRequest, ListExportsRequest,
     ListReferralsRequest, ReleaseExportRequest, RemoveExportRequest, RemoveReferralRequest,
+    SetExportRequest,
 };
 
 /// Executes `verb`.
@@ -33,6 +34,13 @@ pub async fn run(verb: ExportVerb, socket: &Path, out: &Output) -> Result<Exit, 
         }
         ExportVerb::Show { name } => {
             out.print(&one(&name, socket).await?, tables::export::show)?;
+        }
+        ExportVerb::Set(Set { name, allow_host, deny_host, dry_run }) => {
+            let (allow_hosts, deny_hosts) = (allow_host, deny_host);
+            let request = SetExportRequest { name, allow_hosts, deny_hosts, dry_run };
+            let mut exports = Connection::open(socket).await?.exports();
+            let change = exports.set_export(request).await?.into_inner();
+            out.print(&change, tables::export::change)?;
         }
         ExportVerb::Release { name, yes } => {
             let mut exports = Connection::open(socket).await?.exports();

@@ -7,7 +7,7 @@ use crate::exit::Exit;
 use crate::output::Output;
 use crate::{secret, tables};
 use std::path::Path;
-use strake_api::v1::{AddHostRequest, ListHostsRequest, RemoveHostRequest};
+use strake_api::v1::{AddHostRequest, DisconnectHostRequest, ListHostsRequest, RemoveHostRequest};
 
 /// Executes `verb`.
 ///
@@ -23,6 +23,12 @@ pub async fn run(verb: HostVerb, socket: &Path, out: &Output) -> Result<Exit, Cl
             let mut exports = Connection::open(socket).await?.exports();
             let answer = exports.list_hosts(ListHostsRequest {}).await?.into_inner();
             out.print(&answer, tables::host::list)?;
+            return Ok(Exit::Fine);
+        }
+        HostVerb::Disconnect { nqn } => {
+            let mut exports = Connection::open(socket).await?.exports();
+            let change = exports.disconnect_host(DisconnectHostRequest { nqn }).await?.into_inner();
+            out.print(&change, tables::host::change)?;
             return Ok(Exit::Fine);
         }
         HostVerb::Remove { nqn } => {

@@ -179,6 +179,11 @@ fn every_verb_reaches_its_call() {
         ("export create tank --via nbd --listen 127.0.0.1:10809 --read-only", "read_only: true"),
         ("export remove tank --force", "RemoveExportRequest { name: \"tank\", force: true }"),
         ("export release tank --yes", "ReleaseExportRequest { name: \"tank\" }"),
+        (
+            "export set tank --allow-host a --allow-host b --deny-host c --dry-run",
+            "allow_hosts: [\"a\", \"b\"], deny_hosts: [\"c\"], dry_run: true",
+        ),
+        ("host disconnect a", "DisconnectHostRequest { nqn: \"a\" }"),
         ("drive show /dev/null", "GetDriveRequest { path: \"/dev/null\" }"),
         ("daemon stop", "StopDaemonRequest"),
     ];

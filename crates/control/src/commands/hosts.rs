@@ -286,6 +286,13 @@ fn check_secure_exports_of(
     Ok(())
 }
 
+/// The answer to a command about a host that may have no secrets.
+pub(crate) fn host_change(manager: &Manager, result: &str, name: &str) -> HostChange {
+    let known = manager.records.hosts.iter().find(|host| host.nqn == name).cloned();
+    let new = || HostRecord { nqn: name.to_owned(), ..HostRecord::default() };
+    change(result, &known.unwrap_or_else(new))
+}
+
 fn change(result: &str, record: &HostRecord) -> HostChange {
     HostChange { result: result.to_owned(), host: Some(message(record)), ..HostChange::default() }
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use strake_engine::Array;
 use strake_export_nbd::{self as nbd, Listen, Removal, SharedRights};
 use strake_export_nvmet::{
-    self as nvmet, ControllerStats, ExportStats, Leaving, Rejection, Reservations, Target,
-    TargetConfig,
+    self as nvmet, ControllerStats, Dismissal, ExportStats, Leaving, Rejection, Reservations,
+    Target, TargetConfig,
 };
 use strake_reactor::CoreHandle;
 use strake_units::{Nanos, Uuid};
@@ -129,6 +129,21 @@ impl ExportServer {
                 target.set_keys(host, keys.proof.clone());
                 target.set_tls_key(host, keys.tls.clone());
             }
+        }
+    }
+
+    /// Replaces the hosts that may connect to an export by those of its record, and disconnects the others. Waits for
+    /// nothing itself: the result does, for I/O in flight. `None` if the export is not offered over NVMe/TCP.
+    pub(crate) fn set_hosts(&self, record: &ExportRecord) -> Option<Dismissal> {
+        let (target, nvme) = self.nvme(record)?;
+        target.set_hosts(&nvme.nqn, &nvme.hosts)
+    }
+
+    /// Disconnects a host from all exports, as [`set_hosts`](Self::set_hosts) does. `None` if it is not connected.
+    pub(crate) fn disconnect_host(&self, host: &str) -> Option<Dismissal> {
+        match self {
+            Self::Nbd(_) => None,
+            Self::Nvme(target) => target.disconnect_host(host),
         }
     }
 

@@ -76,7 +76,7 @@ pub(super) fn host(secret: &str, controller_secret: &str) -> AddHostRequest {
 }
 
 /// Connects to a subsystem as the host `host`. Returns the completion of its Connect command.
-fn connect_as(address: &str, host: &str, subsystem: &str) -> [u8; 16] {
+pub(super) fn connect_as(address: &str, host: &str, subsystem: &str) -> [u8; 16] {
     let mut stream = std::net::TcpStream::connect(address).expect("the target listens");
     let mut bytes = vec![0; 128];
     (bytes[2], bytes[4]) = (128, 128);

@@ -2,10 +2,11 @@
 
 use strake_api::v1::export_service_server::ExportService;
 use strake_api::v1::{
-    AddHostRequest, AddReferralRequest, CreateExportRequest, Export, ExportChange,
-    GetExportRequest, HostChange, ListExportsRequest, ListExportsResponse, ListHostsRequest,
-    ListHostsResponse, ListReferralsRequest, ListReferralsResponse, ReferralChange,
-    ReleaseExportRequest, RemoveExportRequest, RemoveHostRequest, RemoveReferralRequest,
+    AddHostRequest, AddReferralRequest, CreateExportRequest, DisconnectHostRequest, Export,
+    ExportChange, GetExportRequest, HostChange, ListExportsRequest, ListExportsResponse,
+    ListHostsRequest, ListHostsResponse, ListReferralsRequest, ListReferralsResponse,
+    ReferralChange, ReleaseExportRequest, RemoveExportRequest, RemoveHostRequest,
+    RemoveReferralRequest, SetExportRequest,
 };
 use strake_control::Control;
 use tonic::{Request, async_trait};
@@ -42,6 +43,14 @@ impl ExportService for Shared {
         self.command(request, Control::remove_export).await
     }
 
+    async fn set_export(&self, request: Request<SetExportRequest>) -> Answer<ExportChange> {
+        let r = request.get_ref();
+        check_text("name", &r.name)?;
+        check_hosts(&r.allow_hosts)?;
+        check_hosts(&r.deny_hosts)?;
+        self.command(request, Control::set_export).await
+    }
+
     async fn release_export(&self, request: Request<ReleaseExportRequest>) -> Answer<ExportChange> {
         check_text("name", &request.get_ref().name)?;
         self.command(request, |c, r| c.run(|m| m.release_export(r))).await
@@ -62,6 +71,11 @@ impl ExportService for Shared {
     async fn remove_host(&self, request: Request<RemoveHostRequest>) -> Answer<HostChange> {
         check_text("nqn", &request.get_ref().nqn)?;
         self.command(request, |c, r| c.run(|m| m.remove_host(r))).await
+    }
+
+    async fn disconnect_host(&self, request: Request<DisconnectHostRequest>) -> Answer<HostChange> {
+        check_text("nqn", &request.get_ref().nqn)?;
+        self.command(request, Control::disconnect_host).await
     }
 
     async fn add_referral(&self, request: Request<AddReferralRequest>) -> Answer<ReferralChange> {

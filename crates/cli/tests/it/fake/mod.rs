@@ -261,6 +261,12 @@ impl ExportService for Fake {
     async fn release_export(&self, request: Request<ReleaseExportRequest>) -> Answer<ExportChange> {
         self.export(request.get_ref())
     }
+    async fn set_export(&self, request: Request<SetExportRequest>) -> Answer<ExportChange> {
+        self.export(request.get_ref())
+    }
+    async fn disconnect_host(&self, request: Request<DisconnectHostRequest>) -> Answer<HostChange> {
+        self.accept(&request)
+    }
     async fn add_host(&self, request: Request<AddHostRequest>) -> Answer<HostChange> {
         self.accept(&request)
     }

@@ -1,7 +1,7 @@
-//! Scrubs: drives hold other bytes than were written to them, and reported no error.
+//! Tests of scrubs: drives contain other bytes than were written to them, without an error.
 //!
-//! Bytes are changed on the media behind the array's back. A scrub has to find all of them, name the member where the
-//! redundancy says which, and change nothing that it is not sure of. What it repaired, a second scrub finds clean.
+//! The tests change bytes on the media without the array. A scrub must find all changes, name the member if the
+//! redundancy identifies it, and change nothing in doubt. A second scrub finds no error in what the first repaired.
 
 use strake_block::IoErrorKind;
 use strake_dev_mem::{Effect, Ops, Rule};
@@ -13,7 +13,7 @@ use crate::stage::{DATA, STRICTLY, Set, Stage};
 
 pub const KIB: u64 = 1024;
 
-/// A strip of a stripe: data, then parity; of copies, the nth copy of a data strip.
+/// A strip of a stripe: data strips, then parity strips; of copies, the nth copy of a data strip.
 #[derive(Clone, Copy, Debug)]
 pub enum Strip {
     Data(u8),
@@ -21,7 +21,7 @@ pub enum Strip {
     Copy(u8, u8),
 }
 
-/// Bytes `from..to` of one strip become others.
+/// A change of bytes `from..to` of one strip.
 #[derive(Clone, Copy, Debug)]
 pub struct Harm {
     pub stripe: u64,
@@ -53,13 +53,13 @@ pub fn corrupt(stage: &Stage, harm: &Harm) {
     let mut bytes = vec![0; (harm.to - harm.from) as usize];
     let at = DATA + top + harm.from;
     stage.disks[member].ram.read_at(at, &mut bytes).expect("inside");
-    // Changes that depend on the place, so that two of them never look like a third.
+    // The change depends on the position, so that two changes never look like a third.
     let change = Stage::pattern(bytes.len(), harm.stripe * 64 + member as u64 + 1);
     bytes.iter_mut().zip(change).for_each(|(byte, change)| *byte ^= change | 1);
     stage.disks[member].ram.write_at(at, &bytes).expect("inside");
 }
 
-/// Everything on the media.
+/// Returns the content of all media.
 pub fn media(stage: &Stage) -> Vec<Vec<u8>> {
     let geometry = stage.status().geometry;
     let bytes = geometry.member_blocks_used() << stage.size.shift();
@@ -91,7 +91,7 @@ pub fn clean(stage: &mut Stage) {
     assert_eq!(status.counts.checked, size, "all of the array");
 }
 
-/// A level with its members and those of a group.
+/// A level, its number of members, and the number of members of a group.
 pub type Shape = (Level, usize, Option<u8>);
 
 fn shapes() -> Vec<Shape> {
@@ -127,7 +127,7 @@ fn a_sound_array_is_clean_on_every_level() {
     }
 }
 
-/// What a scrub is to say about one harm: the verdict, and whether it names the member.
+/// Checks the findings of a scrub for each harm: the verdict, and whether the scrub names the member.
 fn check(shape: Shape, harms: &[Harm], verdict: ScrubVerdict, named: bool) {
     let mut stage = staged(shape, 2);
     let sound = media(&stage);
@@ -141,7 +141,7 @@ fn check(shape: Shape, harms: &[Harm], verdict: ScrubVerdict, named: bool) {
         let member = MemberIndex(member_of(&stage, harm) as u8);
         let geometry = stage.status().geometry;
         let row = geometry.member_lba(StripeIndex(harm.stripe), 0).bytes(stage.size);
-        // Verdicts are on columns of 4 KiB.
+        // A verdict applies to a column of 4 KiB.
         let from = row + harm.from / (4 * KIB) * 4 * KIB;
         let to = row + harm.to.next_multiple_of(4 * KIB);
         let fits = |f: &&ScrubFinding| {
@@ -194,7 +194,7 @@ fn wrong_parity_is_found_and_repaired_where_redundancy_tells() {
     check((Level::Raid5, 4, None), &harms[..1], ScrubVerdict::ParityDiffers, false);
 }
 
-/// B15: a scrub of ZFS read one of several copies and called them all good (`ad8b9f940c`).
+/// B15: a scrub of ZFS read one of several copies and reported all as correct (`ad8b9f940c`).
 #[test]
 fn b15_every_copy_is_read() {
     for copy in 0..3 {
@@ -219,8 +219,8 @@ fn columns_of_one_band_have_verdicts_of_their_own() {
     check((Level::Raid6, 6, None), &harms, ScrubVerdict::DataWrong, true);
 }
 
-/// Two wrong strips in one column are more than two parities can place. A third strip could be rewritten such that
-/// parity fits, which would only spread the damage.
+/// Two parities cannot identify two wrong strips in one column. A rewrite of a third strip could make the parity
+/// consistent, but would only spread the damage.
 #[test]
 fn two_wrong_strips_are_never_put_right_by_a_third() {
     let pairs = [(Strip::Data(0), Strip::Data(3)), (Strip::Data(1), Strip::Parity(1))];
@@ -237,7 +237,7 @@ fn two_wrong_strips_are_never_put_right_by_a_third() {
     }
 }
 
-/// B13: RAIDZ2 and RAIDZ3 did not repair parity when two or more strips were bad (`62d4287f27`), so a second scrub
+/// B13: RAIDZ2 and RAIDZ3 did not repair parity if two or more strips were bad (`62d4287f27`), so that a second scrub
 /// found errors again.
 #[test]
 fn b13_two_wrong_strips_are_both_healed_with_three_parities() {
@@ -260,7 +260,7 @@ fn b13_two_wrong_strips_are_both_healed_with_three_parities() {
     }
 }
 
-/// Where redundancy cannot say what is wrong, the operator may decide that the data as read is to count.
+/// If redundancy cannot identify the wrong strip, the operator may decide to trust the data as read.
 #[test]
 fn data_that_are_trusted_make_parity_and_copies_agree() {
     for (shape, strip) in [
@@ -286,7 +286,7 @@ fn read_all(stage: &mut Stage) -> Vec<u8> {
     (0..9_000).step_by(300).flat_map(|at| stage.read(0, at, 300).expect("readable")).collect()
 }
 
-/// With one member out, two parities still say that something is wrong, but not what; three say what.
+/// With one member out, two parities detect an error but not its place; three parities identify the place.
 #[test]
 fn a_degraded_array_is_checked_as_far_as_redundancy_is_left() {
     let harmed = harm(1, Strip::Data(1), 0, 4 * KIB);
@@ -339,7 +339,7 @@ fn the_address_of_wrong_data_is_that_in_the_array() {
     }
 }
 
-/// Blocks that cannot be read are recovered and written back by a scrub that only checks, as by reads.
+/// A scrub that only checks also reconstructs and rewrites unreadable blocks, as reads do.
 #[test]
 fn unreadable_blocks_are_counted_and_mended() {
     for shape in shapes() {
@@ -347,7 +347,7 @@ fn unreadable_blocks_are_counted_and_mended() {
         let (member, byte) = stage.home(40);
         let range = stage.on_disk(byte, 1);
         let fails = Effect::Fail(IoErrorKind::Medium);
-        // Once for each height of rows that is tried, down to one block.
+        // The read fails once for each height of rows that is tried, down to one block.
         stage.disks[member].plan.add(Rule::new(Ops::READ, fails).within(range).limit(8));
         let (status, found) = scrub(&mut stage, ScrubMode::Check);
         assert_eq!((found.len(), status.counts.left()), (1, 0), "{shape:?} {found:?}");
@@ -401,7 +401,7 @@ fn a_scrub_is_paused_resumed_and_stopped_on_request() {
     assert_eq!(stage.stop().map_err(|e| e.to_string()), Ok(()));
 }
 
-/// A scrub that was paused before a restart begins paused: whatever the cores do next, none of them scrubs.
+/// A scrub that was paused before a restart starts paused: no core scrubs in later turns.
 #[test]
 fn a_scrub_that_begins_paused_reads_nothing_until_it_is_resumed() {
     let mut stage = staged((Level::Raid6, 6, None), 2);
@@ -416,7 +416,7 @@ fn a_scrub_that_begins_paused_reads_nothing_until_it_is_resumed() {
     assert_eq!(finished(&mut stage).counts.checked, size);
 }
 
-/// The rebuild goes first, and what it built is looked at too.
+/// The rebuild runs first, and the scrub then also reads the rebuilt data.
 #[test]
 fn a_member_that_fails_and_is_replaced_meanwhile_stops_no_scrub() {
     for rounds in [3, 20, 60, 150] {
@@ -435,9 +435,9 @@ fn a_member_that_fails_and_is_replaced_meanwhile_stops_no_scrub() {
     }
 }
 
-/// B14: a sequential rebuild of dRAID trusted a column that was silently bad, and a scrub afterwards did not repair
-/// both (`8fb577ae6d`). Here P fits what was made of the bad strip, since it was made with it. Four parities tell
-/// nevertheless; with three, Q and R could as well be what is wrong, so nothing is touched.
+/// B14: a sequential rebuild of dRAID trusted a column that was silently bad, and a later scrub did not repair both
+/// (`8fb577ae6d`). In this test, P matches the strip that was rebuilt from the bad strip. Four parities still identify
+/// both; with three, Q and R could be wrong instead, so that the scrub changes nothing.
 #[test]
 fn b14_what_a_rebuild_made_of_a_silently_bad_strip_is_healed_with_it() {
     for (shape, healed) in [((Level::Parity(4), 9, None), true), ((Level::Raid73, 7, None), false)]
@@ -460,12 +460,12 @@ fn b14_what_a_rebuild_made_of_a_silently_bad_strip_is_healed_with_it() {
     }
 }
 
-/// Whatever a crash leaves of a repair, the next one finishes.
+/// If a crash interrupts a repair, the next repair finishes the work.
 #[test]
 fn a_repair_that_a_crash_interrupts_is_finished_by_the_next() {
     for rounds in (0..60).step_by(4) {
         let mut stage = staged((Level::Raid6, 6, None), 1);
-        // Nothing is left for a resync, which would take the wrong data for what was meant.
+        // No region is left for a resync, which would treat the wrong data as intended.
         stage.pass(10);
         for stripe in 0..4 {
             corrupt(&stage, &harm(stripe, Strip::Data(stripe as u8 % 4), 0, 8 * KIB));

@@ -1,4 +1,4 @@
-//! A scrub that a restart interrupts continues where it was.
+//! A scrub that a restart interrupts continues at its position.
 
 use strake_engine::{ScrubFinding, ScrubMode, ScrubPosition, ScrubState};
 use strake_raid::Level;
@@ -9,12 +9,12 @@ use crate::stage::{STRICTLY, Stage};
 
 const SHAPE: Shape = (Level::Raid6, 6, None);
 
-/// An array of a few regions, each with a strip that is wrong.
+/// Returns an array of several regions, each with a wrong strip.
 fn spoiled(cores: u16) -> Stage {
     let mut set = set(SHAPE, cores);
     set.disk_bytes = 60 << 20;
     let mut stage = set.filled(9_000, 300, 5);
-    // No region is in doubt after a crash: a resync would take the wrong strips for what was meant.
+    // No region is in doubt after a crash: a resync would treat the wrong strips as intended.
     stage.pass(10);
     for (nth, stripe) in (0..stage.status().geometry.stripes()).step_by(40).enumerate() {
         corrupt(&stage, &harm(stripe, Strip::Data(nth as u8 % 4), 4 * KIB, 8 * KIB));
@@ -30,8 +30,8 @@ fn crash(stage: &mut Stage, cores: u16) -> ScrubPosition {
     position
 }
 
-/// A scrub is interrupted again and again, each time after so many rounds. It does not start over, and what it says in
-/// the end is what it would have said without that.
+/// A scrub is interrupted repeatedly, each time after the given number of rounds. It does not restart from the
+/// beginning, and it reports the same result as an uninterrupted scrub.
 #[test]
 fn a_scrub_goes_on_where_it_was_on_any_number_of_cores() {
     let check = |mode: ScrubMode, rounds: u64, cores: &[u16]| {
@@ -59,7 +59,7 @@ fn a_scrub_goes_on_where_it_was_on_any_number_of_cores() {
         let context = format!("{mode:?} {rounds} {cores:?}");
         assert_eq!(status.counts.done(), whole.0.counts.done(), "{context}");
         if mode == ScrubMode::Repair {
-            // What was put right just before it was interrupted, and not reported yet, is not found again.
+            // The next scrub does not find blocks that were repaired just before the interruption and not yet reported.
             assert!(found.iter().all(|finding| whole.1.contains(finding)), "{context} {found:?}");
             clean(&mut stage);
             stage.verify(9_000);
@@ -95,11 +95,11 @@ fn a_scrub_that_rested_rests_and_one_that_is_over_is_shown() {
     assert_eq!(stage.array().scrub_findings(), reported.1);
     let (again, _) = scrub(&mut stage, ScrubMode::Repair);
     assert_eq!((again.counts.found(), again.counts.left()), (reported.0.found(), 0));
-    // Another one was begun since.
+    // Another scrub was started since then.
     assert!(!stage.array().take_up_scrub(&position));
 }
 
-/// A position comes from a file, which may be that of another array, or damaged.
+/// A position comes from a file, which may be damaged or belong to another array.
 #[test]
 fn a_position_that_is_not_of_this_array_is_not_taken() {
     let mut stage = spoiled(1);

@@ -1,4 +1,4 @@
-//! Scrubs of mirrors whose copies of a block are on the list of bad blocks, and differ. Drives can read all of them.
+//! Scrubs of mirrors whose copies of a block are on the bad block list and differ. All copies are readable.
 
 use strake_block::IoErrorKind;
 use strake_dev_mem::{Effect, Ops, Rule};
@@ -11,7 +11,7 @@ use crate::copies::{Differing, new, reads_while_members_leave, replaced_on, resy
 use crate::scrub::{media, scrub};
 use crate::stage::{Set, Stage};
 
-/// The verdict of a scrub on the block, with the member that it names and whether it was repaired.
+/// Returns the verdict of a scrub on the block, the named member, and whether the block was repaired.
 fn verdict(stage: &mut Stage, mode: ScrubMode) -> (ScrubVerdict, Option<u8>, bool) {
     let before = media(stage);
     let (_, found) = scrub(stage, mode);
@@ -22,8 +22,8 @@ fn verdict(stage: &mut Stage, mode: ScrubMode) -> (ScrubVerdict, Option<u8>, boo
     (verdict, member.map(|member| member.0), repaired)
 }
 
-/// Two copies that differ: a scrub writes one to the other only when it is to trust data. Reads return one of them
-/// either way.
+/// Two copies differ: a scrub writes one over the other only if it trusts data. Reads return the same copy in all
+/// cases.
 #[test]
 fn two_listed_copies_that_differ_are_read_the_same_after_a_scrub() {
     for mode in [ScrubMode::Check, ScrubMode::Repair, ScrubMode::TrustData] {
@@ -38,7 +38,7 @@ fn two_listed_copies_that_differ_are_read_the_same_after_a_scrub() {
     }
 }
 
-/// Of three listed copies, two are alike: they are what a repair takes for right.
+/// Of three listed copies, two are equal: a repair treats these two as correct.
 #[test]
 fn of_three_listed_copies_a_repair_takes_the_majority() {
     for (mode, repaired) in [(ScrubMode::Check, false), (ScrubMode::Repair, true)] {
@@ -53,7 +53,7 @@ fn of_three_listed_copies_a_repair_takes_the_majority() {
     }
 }
 
-/// A copy that is not listed stands beside two that are, of which each in turn cannot be read.
+/// One copy is not listed and two are; each copy in turn is unreadable.
 #[test]
 fn a_scrub_beside_a_copy_that_is_not_listed_leaves_reads_the_same() {
     for unreadable in [None, Some(0), Some(1), Some(2)] {
@@ -73,12 +73,12 @@ fn a_scrub_beside_a_copy_that_is_not_listed_leaves_reads_the_same() {
     }
 }
 
-/// A scrub that trusts data took the copy that it wrote off the list. A copy that was not listed either came back, and
-/// reads returned both.
+/// The history of the bug: a scrub that trusts data removed the copy that it wrote from the list. Another copy that was
+/// not listed was re-added, and reads returned both.
 #[test]
 fn a_copy_that_was_out_when_a_scrub_wrote_a_listed_one_is_not_returned() {
     let Differing { mut stage, .. } = resynced_on(Set::new(Level::Raid1, 4), Some(1));
-    // From member 0, which has not the write.
+    // Member 3 is rebuilt from member 0, which does not have the write.
     stage.fail_and_replace(3);
     stage.healthy();
     stage.pass(10);
@@ -95,7 +95,7 @@ fn a_copy_that_was_out_when_a_scrub_wrote_a_listed_one_is_not_returned() {
     assert!(seen.iter().all(|read| *read == new()), "as the scrub left it");
 }
 
-/// The list is full, so that the copy that is out cannot be hidden. The other copies were written nevertheless.
+/// The list is full, so that the copy that is out cannot be listed. The scrub writes the other copies nevertheless.
 #[test]
 fn copies_written_beside_a_full_list_are_reported_as_repaired() {
     let mut stage = Set::new(Level::Raid1, 3).filled(200, 50, 3);

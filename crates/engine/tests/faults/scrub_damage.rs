@@ -1,4 +1,4 @@
-//! Whatever is damaged, a scrub that repairs makes nothing wrong that was right.
+//! For any damage, a scrub that repairs makes no correct strip wrong.
 
 use strake_engine::ScrubMode;
 use strake_raid::Level;
@@ -6,7 +6,7 @@ use strake_raid::Level;
 use crate::scrub::{KIB, Shape, Strip, corrupt, finished, harm, media, member_of, scrub, staged};
 use crate::stage::Stage;
 
-/// Numbers that follow from a seed.
+/// A sequence of numbers that a seed determines.
 struct Chance(u64);
 
 impl Chance {
@@ -17,13 +17,13 @@ impl Chance {
     }
 }
 
-/// A column of 4 KiB of a stripe, and which of its members are wrong there.
+/// A column of 4 KiB of a stripe, and the members that are wrong in it.
 struct Damage {
     row: u64,
     wrong: Vec<usize>,
 }
 
-/// Damages `count` columns in up to `most` strips each; other members than `spared`.
+/// Damages `count` columns in up to `most` strips each, but no strip of the member `spared`.
 fn damage(
     stage: &Stage,
     chance: &mut Chance,
@@ -56,8 +56,8 @@ fn damage(
     damages
 }
 
-/// A strip that was right stays right; where at most `reported` strips of a column are wrong, they are right
-/// afterwards; all others are as they were, and are found again.
+/// Checks that a correct strip stays correct. If at most `reported` strips of a column are wrong, the scrub repairs
+/// them; all other columns are unchanged, and a second scrub finds them again.
 fn check(shape: Shape, seed: u64, (most, reported): (u64, usize), out: Option<u8>) {
     let mut chance = Chance(seed);
     let mut stage = staged(shape, 2);

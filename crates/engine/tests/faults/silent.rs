@@ -1,5 +1,5 @@
-//! Errors that no drive reports: writes that are lost or go elsewhere, bits that flip, drives that lie. There are no
-//! checksums of data; these tests show what holds nevertheless, and where it ends.
+//! Errors that no drive reports: lost and misdirected writes, flipped bits, drives that lie. There are no checksums of
+//! data; the tests show which guarantees still hold, and their limits.
 
 use strake_block::{BufMut, DeallocateReads, Durability, Op, Sg};
 use strake_dev_mem::{Effect, Fate, Flush, Ops, Rule, When};
@@ -10,25 +10,25 @@ use strake_units::{Lba, LbaRange, MemberIndex};
 use crate::scrub::{clean, media, scrub};
 use crate::stage::{DATA, DEGRADED, STRICTLY, Set, Stage};
 
-/// The block that is written in these stories, and how many.
+/// The first block that the tests write, and the number of blocks.
 const AT: u64 = 40;
 const BLOCKS: u64 = 8;
 
-/// An array that holds something, on which every small write reads what it needs.
+/// Returns an array with data, on which every small write reads its inputs from the drives.
 fn built(level: Level, members: usize) -> Stage {
     let mut set = Set::new(level, members);
     set.options.cache = false;
     set.filled(4000, 170, 3)
 }
 
-/// What a scrub found is the one strip `member`, and is repaired if anything is.
+/// Checks that the only finding of a scrub names the strip of `member`.
 fn one(found: &[ScrubFinding], verdict: ScrubVerdict, member: Option<usize>) {
     assert_eq!(found.len(), 1, "{found:?}");
     let member = member.map(|member| MemberIndex(member as u8));
     assert_eq!((found[0].verdict, found[0].member), (verdict, member), "{found:?}");
 }
 
-/// The write of a strip has effect `effect` once; the answer says that all is well.
+/// Applies `effect` to one write of a strip; the drive reports success.
 fn written_wrong(stage: &mut Stage, effect: Effect) -> usize {
     let (member, byte) = stage.home(AT);
     let range = stage.on_disk(byte, BLOCKS);
@@ -39,8 +39,8 @@ fn written_wrong(stage: &mut Stage, effect: Effect) -> usize {
     member
 }
 
-/// A drive acknowledged a write and kept what was there before. Reads return that, and nothing notices, until a scrub
-/// compares: with two parities it names the member and puts right what was lost, with one it names the place.
+/// A drive acknowledged a write and kept the old data. Reads return the old data without an error until a scrub
+/// compares: with two parities it names the member and repairs the lost write, with one it only names the range.
 #[test]
 fn f06_a_lost_write_is_found_by_a_scrub_and_healed_where_two_parities_are_left() {
     for (level, members) in [(Level::Raid6, 6), (Level::Raid73, 7)] {
@@ -63,14 +63,14 @@ fn f06_a_lost_write_is_found_by_a_scrub_and_healed_where_two_parities_are_left()
     assert_eq!(media(&stage), before, "nothing says what is wrong, so nothing is changed");
 }
 
-/// A write of data went to another place of the same drive: the place it was meant for is old, and the other holds what
-/// was never written there. A scrub finds both.
+/// A drive wrote data at a wrong address: the intended blocks are old, and the blocks at the other address contain data
+/// that was not written there. A scrub finds both.
 #[test]
 fn f05_both_victims_of_a_misdirected_write_are_healed_where_two_parities_are_left() {
     for (level, members) in [(Level::Raid6, 6), (Level::Raid73, 7)] {
         let mut stage = built(level, members);
         let (member, byte) = stage.home(AT);
-        // The same member, two stripes on.
+        // The address is on the same member, two stripes later.
         let to = stage.on_disk(byte + 2 * (16 << 10), 1).start;
         assert_eq!(written_wrong(&mut stage, Effect::Misdirect { to }), member);
         let (status, found) = scrub(&mut stage, ScrubMode::Repair);
@@ -81,15 +81,15 @@ fn f05_both_victims_of_a_misdirected_write_are_healed_where_two_parities_are_lef
     }
 }
 
-/// Every scheme that was analysed by others lets one wrong strip spread into parity by the next write. Here a write of
-/// a neighbour that needs the old parity only changes it by the difference: the wrong strip is still the one that does
-/// not fit, and is repaired.
+/// In all schemes of published analyses, the next write spreads one wrong strip into parity. In Strake, a write of a
+/// neighbour that needs the old parity changes it only by the difference: the wrong strip remains the only inconsistent
+/// one, and is repaired.
 #[test]
 fn f07_a_small_write_beside_a_wrong_strip_does_not_hide_it() {
     let mut stage = built(Level::Raid6, 8);
     let (member, byte) = stage.home(AT);
     stage.disks[member].ram.write_at(byte, &[0x5a; 4096]).expect("inside");
-    // A strip has 32 blocks: the same rows of the next one.
+    // A strip has 32 blocks: this writes the same rows of the next strip.
     assert_eq!(stage.write(AT + 32, BLOCKS, 8), Ok(()));
     let (status, found) = scrub(&mut stage, ScrubMode::Repair);
     one(&found, ScrubVerdict::DataWrong, Some(member));
@@ -98,17 +98,16 @@ fn f07_a_small_write_beside_a_wrong_strip_does_not_hide_it() {
     stage.verify(4000);
 }
 
-/// Where it ends. A write that has to read the wrong strip, because it is what it does not write itself, makes parity
-/// fit it: the damage is consistent then and no scrub finds it. And a write over the wrong block itself takes the
-/// difference from what it read, so that parity says the block is wrong, which is right by now: a scrub names it, and
-/// a repair would bring the damage back. Only checksums of data could tell, so scrubs repair by themselves only where
-/// that was asked for.
+/// The limits of the guarantee. If a write must read the wrong strip as an input, it makes parity consistent with the
+/// damage, and no scrub finds it. A write over the wrong block itself computes the difference from the read data:
+/// parity then contradicts the block although the block is now correct, a scrub names it, and a repair would restore
+/// the damage. Only checksums of data could detect this, so that scrubs repair only on request.
 #[test]
 fn f07_what_was_computed_from_a_wrong_strip_is_not_distinguished_from_what_was_meant() {
     let mut stage = built(Level::Raid6, 8);
     let (member, byte) = stage.home(AT);
     stage.disks[member].ram.write_at(byte, &[0x5a; 4096]).expect("inside");
-    // All other strips of the stripe, so that the old one is cheaper to read than parity.
+    // The writes cover all other strips of the stripe, so that reading the old strip is cheaper than reading parity.
     let width = 6 * 32;
     let home = |stage: &Stage, at| stage.home(at).0;
     for strip in (0..width).step_by(32).filter(|at| home(&stage, *at) != member).collect::<Vec<_>>()
@@ -124,13 +123,13 @@ fn f07_what_was_computed_from_a_wrong_strip_is_not_distinguished_from_what_was_m
     stage.verify(4000);
     let (_, found) = scrub(&mut stage, ScrubMode::Check);
     one(&found, ScrubVerdict::DataWrong, Some(member));
-    // It was only reported.
+    // The scrub only reported the block.
     stage.verify(4000);
 }
 
-/// Memory, or the way to the drive, flips a bit of something that is written besides data: a label, a page of the
-/// bitmap, a record of the log. All of it carries a checksum that was made when it was built, so it is not followed;
-/// what is on the other members, or was there before, is.
+/// Memory or the path to the drive flips a bit of metadata: a label, a page of the bitmap, or a record of the log. All
+/// of them carry a checksum that was computed when they were built, so that the damaged copy is not used; the copies on
+/// other members, or the previous ones, are used.
 #[test]
 fn f40_a_bit_that_flips_on_the_way_to_a_drive_is_never_followed() {
     let mut struck = 0;
@@ -161,8 +160,8 @@ fn f40_a_bit_that_flips_on_the_way_to_a_drive_is_never_followed() {
     assert!(struck > 12, "only {struck} bits were flipped");
 }
 
-/// The part of a record that one member got has a flipped bit, and everything stops before the write is in its place:
-/// the record is not replayed, and no block holds anything but what it was or was to be.
+/// The part of a record on one member has a flipped bit, and the host fails before the write reaches the data area: the
+/// record is not replayed, and every block contains its old or its new data.
 #[test]
 fn f40_a_record_that_was_flipped_on_the_way_is_not_carried_out() {
     let log = 6 << 20..16 << 20;
@@ -186,20 +185,20 @@ fn f40_a_record_that_was_flipped_on_the_way_is_not_carried_out() {
         stage.disks.iter().for_each(|disk| disk.plan.clear());
         assert_eq!(stage.again(STRICTLY), 0);
         if struck == 0 {
-            // It has no part in this write.
+            // The member has no part in this write.
             stage.expect(35, 50, 99);
         }
-        // Nothing of it was in its place; a record that is not whole adds nothing.
+        // No part of the write reached the data area; an incomplete record adds nothing.
         stage.verify(2000);
         stage.check_parity(8);
     }
     assert!(flipped > 1, "records were written");
 }
 
-/// A drive says that what it was given is stable, and loses all of it when the power fails. What was written since to
-/// labels and to the bitmap is missing there too, and that is noticed: the member counts as not here, is waited for,
-/// and without it everything is recovered from the others. A drive that loses some of it and keeps just these pages is
-/// believed; nothing tells.
+/// A drive reports data as stable, and loses all of it at a power loss. It then also lacks the later writes of labels
+/// and of the bitmap. The start detects this: the member counts as absent, the array waits for it, and without it all
+/// data are reconstructed from the others. A drive that loses other data but keeps these pages is trusted; the loss is
+/// undetectable.
 #[test]
 fn f41_a_drive_that_lies_about_flush_and_loses_everything_is_not_believed() {
     for (level, members) in [(Level::Raid5, 4), (Level::Raid6, 6), (Level::Raid1, 2)] {
@@ -209,7 +208,7 @@ fn f41_a_drive_that_lies_about_flush_and_loses_everything_is_not_believed() {
             assert_eq!(stage.run(0, Op::Flush), Ok(()));
             stage.disks[liar].plan.lie_about_flush(Flush::Lying);
             for round in 0..2 {
-                // Marks are set, and taken back.
+                // The writes set marks, and the pause clears them.
                 stage.fill(2000, 170, 4 + round);
                 assert_eq!(stage.run(0, Op::Flush), Ok(()));
                 stage.pass(10);
@@ -228,8 +227,8 @@ fn f41_a_drive_that_lies_about_flush_and_loses_everything_is_not_believed() {
     }
 }
 
-/// Drives differ in what a deallocated block reads as, and some answer something else each time. Whatever they say,
-/// parity fits what the array answers, with all members and without one.
+/// Drives return different data for a deallocated block, and some return different data at each read. In all cases,
+/// parity matches the data that the array returns, with all members and without one.
 #[test]
 fn f42_deallocated_blocks_read_the_same_with_and_without_a_member() {
     let kinds =
@@ -267,16 +266,16 @@ fn f42_deallocated_blocks_read_the_same_with_and_without_a_member() {
     }
 }
 
-/// md writes a page that a client may change meanwhile, so that copies, or parity and data, may differ. Here what is to
-/// be written is read once, into memory that can no longer be written as soon as it is handed on, and that goes to
-/// every copy: the client gets its own memory back when the write is answered, and changes it at once.
+/// md writes a page that a client may change during the write, so that copies, or parity and data, may differ. In
+/// Strake, written data are read once, into memory that is read-only once it is passed on, and that all copies share:
+/// the client receives its own memory back at the completion of the write, and changes it at once.
 #[test]
 fn f43_copies_and_parity_agree_though_the_client_uses_its_buffer_again_at_once() {
     for (level, members) in
         [(Level::Raid1, 3), (Level::Raid10, 4), (Level::Raid5, 4), (Level::Raid6, 6)]
     {
         let mut stage = Set::new(level, members).build().expect("sound");
-        // The only buffer that this client has.
+        // The client has only this buffer.
         let mut own = Some(BufMut::alone(BLOCKS as usize * 512));
         for round in 0..50u64 {
             let at = round * 37 % 900;

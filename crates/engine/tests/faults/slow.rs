@@ -1,4 +1,4 @@
-//! Drives that are slow, or stall for a while, without failing.
+//! Drives that are slow, or stall for some time, without failing.
 
 use std::sync::Arc;
 
@@ -27,8 +27,8 @@ fn health(stage: &Stage, member: usize) -> MemberHealth {
     stage.status().members[member].health
 }
 
-/// Reads every block for `seconds` of simulated time, a turn a millisecond, sixteen reads at a time. Returns the
-/// longest that one of them took, in milliseconds.
+/// Reads every block for `seconds` of simulated time, with one turn per millisecond and sixteen concurrent reads.
+/// Returns the longest duration of a read, in milliseconds.
 fn load(stage: &mut Stage, seconds: u64) -> u64 {
     let step = std::mem::replace(&mut stage.step, Nanos::MILLI);
     let (mut longest, end) = (0, stage.now.plus(Nanos(seconds * Nanos::SECOND.0)));
@@ -56,8 +56,8 @@ fn load(stage: &mut Stage, seconds: u64) -> u64 {
     longest
 }
 
-/// F28: a drive that answers, but a hundred times later than its peers, makes the whole array as slow as itself. Reads
-/// avoid it while redundancy is left, writes go on, no member is put out, and it is read again when it is well.
+/// F28: a drive that answers a hundred times later than its peers makes the whole array as slow as itself. Reads avoid
+/// it while redundancy is left, writes continue, no member goes out, and the drive is read again after its recovery.
 fn goes_around(level: Level, members: usize) {
     let mut stage = staged(level, members);
     load(&mut stage, 3);
@@ -66,7 +66,7 @@ fn goes_around(level: Level, members: usize) {
     assert!(health(&stage, 1).sitting_out, "{:?}", health(&stage, 1));
     assert!(health(&stage, 1).read_p99 >= Nanos(150 * Nanos::MILLI.0));
     assert_eq!(stage.state(1), MemberState::InSync);
-    // Only a probe now and then still takes that long; most loads meet none.
+    // Only an occasional probe still takes that long; most loads contain no probe.
     let quick = (0..20).filter(|_| one_round(&mut stage) < 50).count();
     assert!(quick >= 15, "only {quick} of 20 are quick");
     stage.fill(BLOCKS, 77, 8);
@@ -78,7 +78,7 @@ fn goes_around(level: Level, members: usize) {
     stage.verify(BLOCKS);
 }
 
-/// The longest of sixteen reads, in milliseconds.
+/// Returns the longest duration of sixteen reads, in milliseconds.
 fn one_round(stage: &mut Stage) -> u64 {
     let step = std::mem::replace(&mut stage.step, Nanos::MILLI);
     let begun = stage.now;
@@ -111,7 +111,7 @@ fn f28_a_slow_drive_is_read_when_nothing_else_holds_the_data() {
     stage.verify(BLOCKS);
 }
 
-/// F28, and then another drive goes: what the slow one holds is needed again, at once.
+/// F28, followed by the failure of another drive: the data of the slow drive are needed again immediately.
 #[test]
 fn f28_a_drive_that_sits_out_is_back_when_another_fails() {
     let mut stage = staged(Level::Raid5, 5);
@@ -126,8 +126,8 @@ fn f28_a_drive_that_sits_out_is_back_when_another_fails() {
     assert!(!health(&stage, 1).sitting_out);
 }
 
-/// F29: the first step of the escalation. A read that does not come back is reconstructed from the rest of its stripe
-/// long before its drive is given up; the drive that answers at last stays a member.
+/// F29: the first step of the escalation. A read without an answer is reconstructed from the rest of its stripe long
+/// before its drive goes out; if the drive finally answers, it stays a member.
 #[test]
 fn f29_a_read_that_takes_long_is_answered_from_elsewhere() {
     let mut stage = staged(Level::Raid6, 6);
@@ -149,8 +149,8 @@ fn f29_a_read_that_takes_long_is_answered_from_elsewhere() {
     stage.verify(BLOCKS);
 }
 
-/// mdadm's test of "failfast": with another copy left a slow read is not waited for, and with none left it is, however
-/// long that takes, rather than throw the last copy out.
+/// mdadm's test of "failfast": if another copy is left, a slow read is not waited for; otherwise the read waits for any
+/// time, because the last copy must not go out.
 #[test]
 fn md_05r1_failfast() {
     let mut stage = staged(Level::Raid1, 2);
@@ -177,7 +177,7 @@ fn md_05r1_failfast() {
     stage.verify(BLOCKS);
 }
 
-/// F29: the last step. A drive that has not answered after thirty seconds is out, even when no task waits for it.
+/// F29: the last step. A drive without an answer for thirty seconds goes out, even if no task waits for it.
 #[test]
 fn f29_a_drive_that_never_answers_is_out_although_its_read_went_around() {
     let mut stage = staged(Level::Raid6, 6);
@@ -189,7 +189,7 @@ fn f29_a_drive_that_never_answers_is_out_although_its_read_went_around() {
     stage.verify(BLOCKS);
 }
 
-/// What was reported of common stalls since the last look.
+/// Returns the events about common stalls since the last call.
 fn standstills(stage: &Stage) -> Vec<ArrayEventKind> {
     let common = |kind: &ArrayEventKind| {
         matches!(kind, ArrayEventKind::MembersStalled | ArrayEventKind::MembersStalledEnded)
@@ -197,7 +197,7 @@ fn standstills(stage: &Stage) -> Vec<ArrayEventKind> {
     stage.array().drain_events().into_iter().map(|event| event.kind).filter(common).collect()
 }
 
-/// All drives stall from now on.
+/// Makes all drives stall.
 fn stand_still(stage: &Stage) {
     for disk in &stage.disks {
         disk.hang(Ops::ANY);
@@ -210,8 +210,8 @@ fn go_on(stage: &Stage) {
     }
 }
 
-/// F44: a controller resets, a network path flaps: everything stalls for a minute. Throwing out as many drives as
-/// redundancy allows would turn a pause into a degraded array, and the next one into a lost one.
+/// F44: after a controller reset or a network failure, all drives stall for a minute. If as many drives as redundancy
+/// allows went out, a pause would cause a degraded array, and the next pause a failed one.
 #[test]
 fn f44_a_common_stall_puts_no_member_out() {
     let mut stage = staged(Level::Raid6, 6);
@@ -233,7 +233,7 @@ fn f44_a_common_stall_puts_no_member_out() {
     stage.verify(BLOCKS);
 }
 
-/// As many members as redundancy covers stall: they are put out in the end, and no common stall is reported.
+/// As many members as redundancy covers stall: they finally go out, and no common stall is reported.
 #[test]
 fn f44_members_that_redundancy_covers_are_no_common_standstill() {
     let mut stage = staged(Level::Raid6, 6);
@@ -243,7 +243,7 @@ fn f44_members_that_redundancy_covers_are_no_common_standstill() {
     let _ = stage.submit_read(0, 0, 1000);
     stage.pass(20);
     assert_eq!(standstills(&stage), []);
-    // One more is one too many.
+    // With one more member, redundancy is not sufficient.
     stage.disks[2].hang(Ops::ANY);
     let _ = stage.submit_read(0, 0, 1000);
     stage.pass(8);
@@ -253,7 +253,7 @@ fn f44_members_that_redundancy_covers_are_no_common_standstill() {
     assert_eq!(standstills(&stage), [ArrayEventKind::MembersStalledEnded]);
 }
 
-/// F44 on a degraded array: one drive that stalls is already more than redundancy covers.
+/// F44 on a degraded array: one stalled drive already exceeds the redundancy.
 #[test]
 fn f44_the_last_drive_that_counts_is_waited_for() {
     let mut stage = staged(Level::Raid5, 4);
@@ -268,7 +268,7 @@ fn f44_the_last_drive_that_counts_is_waited_for() {
     stage.verify(BLOCKS);
 }
 
-/// The first `lost` members are gone, and the others stall until the requests have waited for a minute.
+/// Removes the first `lost` members and stalls the others until the requests have waited for a minute.
 fn lost_in_a_standstill(stage: &mut Stage, lost: usize, requests: Vec<Op>) {
     for disk in &stage.disks[..lost] {
         disk.plan.add(Rule::new(Ops::ANY, Effect::Fail(IoErrorKind::Gone)));
@@ -292,27 +292,27 @@ fn lost_in_a_standstill(stage: &mut Stage, lost: usize, requests: Vec<Op>) {
     stage.verify(BLOCKS);
 }
 
-/// A controller resets and some of its drives do not come back, which is noticed at once; the others stall. That
-/// the former are out cannot be recorded before the others answer, and until then it was not counted: the others were
-/// failed after eight seconds as if redundancy covered that, and the array was given up.
+/// The history of the bug: after a controller reset some drives are absent, which is detected immediately, and the
+/// others stall. The labels that record the absent members wait for the stalled ones, and until then the absent members
+/// did not count: the others were failed after eight seconds as if redundancy covered them, and the array failed.
 #[test]
 fn f44_members_whose_failure_is_not_recorded_yet_count() {
     for (level, members, lost) in [(Level::Raid6, 4, 2), (Level::Raid5, 3, 1), (Level::Raid1, 2, 1)]
     {
-        // All parts of a write are out at once: none is known to have failed before all are back.
+        // All parts of a write are in progress at once: no failure is handled before all parts complete.
         let mut stage = staged(level, members);
         let write = stage.write_op(0, 200, 9);
         stage.expect(0, 200, 9);
         lost_in_a_standstill(&mut stage, lost, vec![write]);
-        // A read fails by itself: its member is put out of use, and only the labels wait.
+        // A read fails independently: its member goes out, and only the labels wait.
         let mut stage = staged(level, members);
         let reads = (0..32).map(|at| stage.read_op(at * 8, 8)).collect();
         lost_in_a_standstill(&mut stage, lost, reads);
     }
 }
 
-/// F44 in the middle of a rebuild: the newcomer does not hold everything yet, so the drives that it is filled from are
-/// more than redundancy covers, each of them.
+/// F44 during a rebuild: the replacement does not hold all data yet, so that each drive that it is filled from exceeds
+/// the redundancy.
 #[test]
 fn f44_a_drive_that_a_rebuild_needs_is_waited_for() {
     let mut stage = staged(Level::Raid5, 4);
@@ -329,7 +329,7 @@ fn f44_a_drive_that_a_rebuild_needs_is_waited_for() {
     stage.verify_rebuilt(BLOCKS);
 }
 
-/// F44, for good: after five minutes the array stops, and its labels stay those of the last good state.
+/// F44 without an end: after five minutes the array stops, and its labels stay those of the last consistent state.
 #[test]
 fn f44_a_standstill_without_end_stops_the_array_and_records_nothing() {
     let mut stage = staged(Level::Raid6, 6);
@@ -341,7 +341,7 @@ fn f44_a_standstill_without_end_stops_the_array_and_records_nothing() {
     assert!(stage.status().lost);
     assert_eq!(standstills(&stage), [ArrayEventKind::MembersStalled], "it has not ended well");
     assert!(stage.result(id).is_err());
-    // The next start waits for what its drives owe it.
+    // The next start waits for the outstanding completions of the drives.
     let mut drained = stage.array().begin_drain();
     stage.pass(60);
     drained.retain(|shard| shard.try_recv().is_err());
@@ -356,7 +356,7 @@ fn f44_a_standstill_without_end_stops_the_array_and_records_nothing() {
     stage.verify(BLOCKS);
 }
 
-/// Errors are counted by drive and by reason, and forgotten when another drive takes the place.
+/// Errors are counted by drive and by reason, and the counters are reset when another drive fills the slot.
 #[test]
 fn errors_are_counted_by_member_and_reason() {
     let mut stage = staged(Level::Raid6, 6);
@@ -377,14 +377,14 @@ fn errors_are_counted_by_member_and_reason() {
     stage.verify_rebuilt(BLOCKS);
 }
 
-/// Turned off, no member sits out: every read waits for the slow drive, and gets what it holds.
+/// With steering turned off, no member sits out: every read waits for the slow drive and returns its data.
 #[test]
 fn without_steering_every_read_waits_for_a_slow_drive() {
     for (level, members) in [(Level::Raid6, 6), (Level::Raid1, 2)] {
         let mut set = Set::new(level, members);
         set.options.steer = false;
         let mut stage = set.filled(BLOCKS, 100, 3);
-        // Of two copies the first one is read, however slow it is.
+        // Of two copies, reads use the first one, even if it is slow.
         let (slow, byte) = stage.home(0);
         slow_reads(&stage, slow, 20);
         load(&mut stage, 8);
@@ -398,8 +398,8 @@ fn without_steering_every_read_waits_for_a_slow_drive() {
     }
 }
 
-/// A drive may need a command for each few hundred kilobytes that it makes zeroes, which is many minutes for all of it.
-/// The operator who adds it does not wait for that: the array is initialized behind its start instead.
+/// A drive may need a command for each few hundred kilobytes that it zeroes, which takes many minutes for the whole
+/// drive. The operator who adds it does not wait: the array is initialized in the background after its start instead.
 #[test]
 fn a_drive_that_is_slow_to_zero_is_left_to_the_initialization() {
     let prepared = |millis: u64| {
@@ -422,8 +422,8 @@ fn a_drive_that_is_slow_to_zero_is_left_to_the_initialization() {
     assert!(!zeroed && (3..6).contains(&some), "{some} requests of 2 s each");
 }
 
-/// Linux executes the deallocations of a drive one after another. Far more of them than fit into the limit of a
-/// drive cost no member, since the limit counts from when the drive was given one, and reads do not queue behind them.
+/// Linux executes the deallocations of a drive sequentially. Far more deallocations than fit into the time limit cost
+/// no member: the limit counts from the submission to the drive, and reads do not queue behind them.
 #[test]
 fn many_deallocations_of_a_slow_drive_cost_no_member() {
     for (level, members) in [(Level::Raid1, 2), (Level::Raid10, 4), (Level::Raid6, 6)] {

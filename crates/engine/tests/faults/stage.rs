@@ -1,4 +1,4 @@
-//! A stage for stories: faulty drives that are watched, one array, queues on any of its cores, passed-in time.
+//! A stage for tests: observed faulty drives, one array, queues on any of its cores, and time as an argument.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -25,17 +25,17 @@ pub use io::bytes_of;
 pub use watched::Seen;
 use watched::{Log, Watched};
 
-/// Rounds after which a stage that does not answer counts as hung.
+/// Rounds after which a stage without an answer counts as hung.
 const PATIENCE: u64 = 3_000_000;
 
-/// Where the data area of every member begins, in bytes.
+/// The start of the data area of every member, in bytes.
 pub const DATA: u64 = 16 << 20;
 
-/// Starts with every member in sync only.
+/// Starts only with every member in sync.
 pub const STRICTLY: AssemblePolicy = AssemblePolicy { allow_degraded: false, accept_loss: false };
-/// Starts without members that redundancy makes up for.
+/// Starts without members whose absence redundancy covers.
 pub const DEGRADED: AssemblePolicy = AssemblePolicy { allow_degraded: true, accept_loss: false };
-/// Whether a refusal ends when the operator accepts a loss.
+/// Returns whether the operator can resolve a refusal by accepting a loss.
 pub fn needs_consent(remedy: Option<Box<ArrayRemedy>>) -> bool {
     remedy.is_some_and(|remedy| remedy.accepts_loss())
 }
@@ -43,7 +43,7 @@ pub fn needs_consent(remedy: Option<Box<ArrayRemedy>>) -> bool {
 /// Starts with the present members, also if acknowledged writes are lost.
 pub const LOSSY: AssemblePolicy = AssemblePolicy { allow_degraded: true, accept_loss: true };
 
-/// One drive: the device, its medium, and the handle that breaks it.
+/// One drive: the device, its medium, and the handle for its faults.
 #[derive(Clone)]
 pub struct Disk {
     pub drive: Drive,
@@ -52,24 +52,24 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Requests like these are not answered from now on.
+    /// Leaves all later requests of this kind unanswered.
     pub fn hang(&self, ops: Ops) {
         self.plan.add(Rule::new(ops, Effect::Hang));
     }
 
-    /// It is gone at its next request.
+    /// Makes the drive disappear at its next request.
     pub fn vanish(&self) {
         self.plan.add(Rule::new(Ops::ANY, Effect::Vanish));
     }
 
-    /// It serves again, and what hung is answered.
+    /// Makes the drive serve again, and answers the held requests.
     pub fn answer(&self) {
         self.plan.clear();
         self.plan.release();
     }
 }
 
-/// What a stage is made of.
+/// The configuration of a stage.
 #[derive(Clone)]
 pub struct Set {
     pub level: Level,
@@ -81,18 +81,18 @@ pub struct Set {
     pub array_block: Option<BlockSize>,
     pub consistency: Consistency,
     pub disk_bytes: u64,
-    /// How the array is run, but for what `STRAKE_OFF` turns off.
+    /// The options of the array, except those that `STRAKE_OFF` turns off.
     pub options: Options,
     pub deallocate: DeallocateReads,
     pub profile: Option<Profile>,
-    /// Cores to open queues on.
+    /// The cores on which queues are opened.
     pub queues: Vec<u16>,
     pub depth: u32,
-    /// Fill the drives with this byte first.
+    /// The byte that fills the drives first.
     pub garbage: Option<u8>,
-    /// Drives have a volatile cache.
+    /// Whether drives have a volatile cache.
     pub cached: bool,
-    /// What drives say that they are.
+    /// The kind that drives report.
     pub kind: DeviceKind,
 }
 
@@ -158,7 +158,7 @@ impl Set {
         }
     }
 
-    /// The array on fresh drives, or why not.
+    /// Builds the array on new drives. Returns the error of a failed creation.
     pub fn build(self) -> Result<Stage, ArrayError> {
         let log = Log::default();
         let disks: Vec<Disk> = (0..self.members).map(|at| self.disk(at, &log)).collect();
@@ -197,7 +197,7 @@ impl Set {
         Ok(stage)
     }
 
-    /// The array on fresh drives, its first `blocks` written in pieces of `piece`.
+    /// Builds the array on new drives and writes its first `blocks` in pieces of `piece`.
     pub fn filled(self, blocks: u64, piece: u64, seed: u64) -> Stage {
         let mut stage = self.build().expect("a sound set");
         stage.fill(blocks, piece, seed);
@@ -250,7 +250,7 @@ impl Stage {
         self.status().members[member].state
     }
 
-    /// One turn of every shard, and answers collected.
+    /// Runs one turn of every shard and collects the completions.
     pub fn round(&mut self) {
         self.now = self.now.plus(self.step);
         for poller in &mut self.pollers {
@@ -269,7 +269,7 @@ impl Stage {
         (0..count).for_each(|_| self.round());
     }
 
-    /// Lets `seconds` pass in steps of a quarter of a second.
+    /// Advances time by `seconds` in steps of a quarter of a second.
     pub fn pass(&mut self, seconds: u64) {
         let step = std::mem::replace(&mut self.step, Nanos(250_000_000));
         self.rounds(seconds * 4);
@@ -277,7 +277,7 @@ impl Stage {
         self.rounds(100);
     }
 
-    /// Submits `op` by itself, or every other time as a batch.
+    /// Submits `op` alone, or every second time as a batch.
     pub fn submit(&mut self, queue: usize, op: Op) -> u64 {
         let mut batch = VecDeque::from([Io { token: Token(self.next), op }]);
         self.next += 1;
@@ -307,7 +307,7 @@ impl Stage {
         panic!("{what} does not happen: {:?}", self.array.as_ref().map(Array::status));
     }
 
-    /// Waits for an answer.
+    /// Waits for a completion.
     pub fn answer(&mut self, id: u64) -> Completion {
         self.until("the answer", |stage| stage.answers.contains_key(&id));
         self.answers.remove(&id).expect("it is there")
@@ -326,7 +326,7 @@ impl Stage {
         self.find_any(policy).expect("an array")
     }
 
-    /// The outcome of the drives, if there is an array on them at all.
+    /// Returns the outcome of an assembly, if the drives contain an array.
     pub fn find_any(&mut self, policy: AssemblePolicy) -> Option<Outcome> {
         self.down();
         self.uuids += 1;
@@ -343,12 +343,12 @@ impl Stage {
         outcomes.pop()
     }
 
-    /// Assembles and starts; returns how many regions are to be resynchronized.
+    /// Assembles and starts; returns the number of regions for a resync.
     pub fn again(&mut self, policy: AssemblePolicy) -> u32 {
         self.recovered(policy).resync_regions
     }
 
-    /// The same, and returns what was found of a crash.
+    /// Assembles and starts; returns the result of the crash recovery.
     pub fn recovered(&mut self, policy: AssemblePolicy) -> Recovery {
         match self.find(policy) {
             Outcome::Ready(assembled) => {
@@ -360,13 +360,13 @@ impl Stage {
         }
     }
 
-    /// Leaves room for `room` runs in the list of bad blocks: the last blocks of the members are listed, though they
-    /// can be read. To be followed by [`again`](Self::again).
+    /// Leaves space for `room` runs in the bad block list: it lists the last blocks of the members, although they are
+    /// readable. The caller then calls [`again`](Self::again).
     pub fn crowd_bad_blocks(&self, room: usize) {
         self.crowd_bad_blocks_around(BadList::default(), room);
     }
 
-    /// The same, beside the runs of `list`.
+    /// Does the same with a list that already contains the runs of `list`.
     pub fn crowd_bad_blocks_around(&self, mut list: BadList, room: usize) {
         let (members, last) = (self.disks.len(), self.status().geometry.member_blocks_used() - 1);
         for nth in 0..BAD_RUNS_MAX - list.runs().len() - room {
@@ -380,17 +380,17 @@ impl Stage {
         }
     }
 
-    /// Starts to write down what the drives see.
+    /// Starts the log of the I/Os of the drives.
     pub fn watch(&mut self) {
         *self.log.lock().expect("one thread") = Some(Vec::new());
     }
 
-    /// What the drives saw since [`watch`](Self::watch).
+    /// Returns the I/Os of the drives since [`watch`](Self::watch).
     pub fn seen(&mut self) -> Vec<Seen> {
         self.log.lock().expect("one thread").take().unwrap_or_default()
     }
 
-    /// Blocks of member `member` that hold array block `at`, for a rule: first block of the device and the strip.
+    /// Returns the member that holds array block `at`, and the byte of the block on its drive.
     pub fn home(&self, at: u64) -> (usize, u64) {
         let geometry = self.status().geometry;
         let place = geometry.place(Lba(at));
@@ -400,7 +400,7 @@ impl Stage {
         (member.at(), byte)
     }
 
-    /// The range of `blocks` array blocks from byte `byte` in the blocks of the drives.
+    /// Returns the range of `blocks` array blocks from byte `byte` in blocks of the drives.
     pub fn on_disk(&self, byte: u64, blocks: u64) -> LbaRange {
         let shift = self.set.disk_block.shift();
         LbaRange::new(Lba(byte >> shift), (blocks << self.size.shift()) >> shift)
@@ -410,14 +410,14 @@ impl Stage {
         self.check_parity(self.status().geometry.stripes());
     }
 
-    /// The data area of a member, in the blocks of the drives.
+    /// Returns the data area of a member in blocks of the drives.
     pub fn data_area(&self) -> LbaRange {
         let shift = self.set.disk_block.shift();
         LbaRange::new(Lba(DATA >> shift), (self.set.disk_bytes - DATA - (4 << 20)) >> shift)
     }
 
-    /// Sends a write of `blocks` at `at` with seed 99, of which what it has for the data area of member `stuck` never
-    /// gets there. To be followed by a crash.
+    /// Submits a write of `blocks` at `at` with seed 99, whose writes to the data area of member `stuck` never
+    /// complete. The caller then crashes the stage.
     pub fn cut_write(&mut self, stuck: usize, at: u64, blocks: u64) {
         let lost = Rule::new(Ops::WRITE, Effect::Hang).within(self.data_area());
         self.disks[stuck].plan.add(lost);
@@ -426,7 +426,7 @@ impl Stage {
         self.disks[stuck].plan.clear();
     }
 
-    /// Compares parity (up to two) on the media with what a textbook says, over the first `stripes` stripes.
+    /// Compares parity (up to two) on the media with a textbook computation over the first `stripes` stripes.
     pub fn check_parity(&self, stripes: u64) {
         let geometry = self.status().geometry;
         let bytes = (geometry.strip_blocks() as usize) << self.size.shift();
@@ -459,8 +459,8 @@ impl Stage {
     }
 }
 
-/// The whole suite runs with what can be turned off turned off as well: `STRAKE_OFF=merge,steer,cache cargo test -p
-/// strake-engine --test faults`. Stories about one of these turn it on themselves.
+/// Applies `STRAKE_OFF`, which turns options off for the whole suite: `STRAKE_OFF=merge,steer,cache cargo test -p
+/// strake-engine --test faults`. Tests of one of these options turn it on themselves.
 fn switched(mut options: Options) -> Options {
     let off = std::env::var("STRAKE_OFF").unwrap_or_default();
     for switch in off.split(',').filter(|switch| !switch.is_empty()) {

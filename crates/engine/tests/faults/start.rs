@@ -1,4 +1,4 @@
-//! Drives that fail while an array is assembled.
+//! Drives that fail during the assembly of an array.
 
 use strake_block::IoErrorKind;
 use strake_dev_mem::{Effect, Ops, Rule, When};
@@ -10,7 +10,7 @@ use crate::cut_short::what;
 use crate::redo::until_logged;
 use crate::stage::{DATA, DEGRADED, LOSSY, STRICTLY, Set, Stage};
 
-/// A drive that has turned read-only, or dies at the n-th write of the start, counts as not here.
+/// A drive that is read-only, or that fails at the n-th write of the start, counts as absent.
 #[test]
 fn a_drive_that_cannot_be_written_does_not_keep_the_others_down() {
     for nth in 1..10 {
@@ -29,7 +29,7 @@ fn a_drive_that_cannot_be_written_does_not_keep_the_others_down() {
         stage.verify(500);
         stage.fill(500, 70, 9);
         stage.stop().expect("clean");
-        // The drive is well again, but was left behind.
+        // The drive works again, but its content is outdated.
         stage.disks[2].plan.clear();
         stage.again(DEGRADED);
         assert_ne!(stage.state(2), MemberState::InSync);
@@ -37,8 +37,8 @@ fn a_drive_that_cannot_be_written_does_not_keep_the_others_down() {
     }
 }
 
-/// Whether it is its labels that cannot be read, or it dies at the n-th read of the start, after a crash that left a
-/// log.
+/// A drive counts as absent if its labels are unreadable, or if it fails at the n-th read of the start. The start
+/// follows a crash that left a log.
 #[test]
 fn a_drive_that_cannot_be_read_counts_as_not_here() {
     let failing = Rule::new(Ops::READ, Effect::Fail(IoErrorKind::Medium));
@@ -88,7 +88,7 @@ fn damage_page(stage: &Stage, members: &[usize], bitmap: Bitmap) {
     }
 }
 
-/// The members that reported lost pages since the last call, how many, and how many of these no member has.
+/// Returns the member, the lost pages, and the pages that no member has, for each report since the last call.
 fn lost_pages(stage: &Stage) -> Vec<(u8, u64, u64)> {
     let events = stage.array().drain_events().into_iter();
     let lost = |event: strake_engine::ArrayEvent| match event.kind {
@@ -121,7 +121,7 @@ fn a_lost_bitmap_page_is_reported_once() {
     }
 }
 
-/// The start that found a lost page wrote it, and began again without a drive that failed after that.
+/// The start that found a lost page wrote the page, and then restarted without another drive that failed later.
 #[test]
 fn a_lost_page_is_reported_by_a_start_that_begins_again() {
     let mut stage = Set::new(Level::Raid6, 6).filled(500, 50, 3);
@@ -129,14 +129,14 @@ fn a_lost_page_is_reported_by_a_start_that_begins_again() {
     damage_page(&stage, &[1], Bitmap::WriteIntent);
     let labels = stage.on_disk(64 << 10, 1920);
     let fail = Rule::new(Ops::WRITE, Effect::Fail(IoErrorKind::Device));
-    // The first one is before the pages.
+    // The first label write is before the pages.
     stage.disks[3].plan.add(fail.within(labels).when(When::Nth(2)));
     stage.again(DEGRADED);
     assert_eq!(stage.state(3), MemberState::Missing);
     assert_eq!(lost_pages(&stage), [(1, 1, 0)]);
 }
 
-/// What a member that is out lacks is on a page of its own; that of a member in sync is not used.
+/// The regions that a member lacks are on a separate page; the start does not use the page of a member in sync.
 #[test]
 fn a_lost_page_of_what_a_member_lacks_is_reported_while_it_counts() {
     let mut stage = Set::new(Level::Raid6, 6).filled(500, 50, 3);
@@ -160,7 +160,7 @@ fn a_lost_page_of_what_a_member_lacks_is_reported_while_it_counts() {
     stage.verify(500);
 }
 
-/// A drive is missing for the first time: no page says yet what its member lacks, and none is lost.
+/// A drive is missing for the first time: no page for its member exists yet, and none is lost.
 #[test]
 fn a_page_that_was_never_written_is_not_lost() {
     let mut stage = Set::new(Level::Raid5, 4).filled(500, 50, 3);
@@ -171,8 +171,8 @@ fn a_page_that_was_never_written_is_not_lost() {
     assert_eq!(lost_pages(&stage), []);
 }
 
-/// Everything stopped when all but one drive had a page, and what that one held before cannot be read: it shows the
-/// copy before that, and was taken for an older picture of itself.
+/// The history of the bug: the host failed when all drives except one had a page, and the previous slot of this drive
+/// was unreadable. The drive returned an earlier copy, and counted as an older image of itself.
 #[test]
 fn a_drive_with_an_unreadable_page_is_no_older_picture() {
     for slot in 0..2 {
@@ -192,7 +192,7 @@ fn a_drive_with_an_unreadable_page_is_no_older_picture() {
     }
 }
 
-/// The array stopped while it was resynchronizing, and then a member was lost: that is the crash's damage still.
+/// The array stopped during a resync, and then a member was lost: the damage of the crash still exists.
 #[test]
 fn a_member_lost_before_its_resync_was_through_is_not_passed_over() {
     let mut set = Set::new(Level::Raid5, 4);
@@ -208,7 +208,7 @@ fn a_member_lost_before_its_resync_was_through_is_not_passed_over() {
     stage.verify(100);
 }
 
-/// A block of a redo log that nothing was written to cost the member, and the array where no other could be spared.
+/// The bug: an unreadable log block that was never written cost the member, and the array if it needed the member.
 #[test]
 fn an_unreadable_block_of_a_log_costs_no_member_that_others_speak_for() {
     for out in [None, Some(0)] {
@@ -227,7 +227,7 @@ fn an_unreadable_block_of_a_log_costs_no_member_that_others_speak_for() {
     }
 }
 
-/// What no other member may have of a log cannot be read: that is the owner's to decide.
+/// An unreadable block of a log whose content no other member may have requires a decision of the owner.
 #[test]
 fn what_only_one_may_have_of_a_log_cannot_be_read() {
     let mut stage = Set::new(Level::Raid5, 4).filled(2000, 170, 3);
@@ -244,7 +244,7 @@ fn what_only_one_may_have_of_a_log_cannot_be_read() {
     assert_ne!(what(stage.find(DEGRADED)), "ready", "nor after one more crash");
 }
 
-/// At either end.
+/// The unreadable block is in the labels at either end of the drive.
 #[test]
 fn an_unreadable_block_among_labels_costs_nothing() {
     for at in [(64 << 10) + 40 * 4096, (28 << 20) - (512 << 10) + 40 * 4096] {

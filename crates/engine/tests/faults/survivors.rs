@@ -1,19 +1,19 @@
-//! Reads of several strips of a stripe that lacks some read every survivor once.
+//! Reads of several strips of a degraded stripe read every survivor once.
 
 use strake_raid::Level;
 use strake_units::{Lba, LbaRange, StripeIndex};
 
 use crate::stage::{DATA, Seen, Set, Stage};
 
-/// Blocks of a strip, of 512 bytes each.
+/// The number of blocks of 512 bytes in a strip.
 const STRIP: u64 = 32;
 
-/// What a read cost the members.
+/// The load of a read on the members.
 #[derive(Debug, PartialEq, Eq)]
 struct Cost {
-    /// Reads that members got.
+    /// The number of reads of all members.
     reads: usize,
-    /// Blocks they read.
+    /// The number of blocks that they read.
     blocks: u64,
 }
 
@@ -29,7 +29,7 @@ fn degraded(level: Level, members: usize, lost: &[u8], cores: u16, strip: u32) -
     stage
 }
 
-/// Reads and compares, and says what it cost. No block is read twice.
+/// Reads, compares the data, and returns the load. Checks that no block is read twice.
 fn cost(stage: &mut Stage, at: u64, blocks: u64) -> Cost {
     stage.watch();
     let bytes = stage.read(0, at, blocks).expect("there is redundancy");
@@ -48,7 +48,7 @@ fn cost(stage: &mut Stage, at: u64, blocks: u64) -> Cost {
     Cost { reads: reads.len(), blocks: reads.iter().map(|seen| seen.bytes >> 9).sum() }
 }
 
-/// Loses members and reads whole stripes: as many members are read as there are data strips, once each.
+/// Fails members and reads whole stripes: reads use as many members as there are data strips, once each.
 fn check_whole_stripes(level: Level, members: usize, lost: &[u8], cores: u16) {
     let mut stage = degraded(level, members, lost, cores, 16 << 10);
     let k = u64::from(stage.status().geometry.data_strips());
@@ -57,7 +57,7 @@ fn check_whole_stripes(level: Level, members: usize, lost: &[u8], cores: u16) {
         let seen = cost(&mut stage, at, blocks);
         assert_eq!(seen, Cost { reads: k as usize, blocks }, "{level:?} lost {lost:?}");
     }
-    // Several stripes at a time, as many as a request may have.
+    // Reads several stripes at a time, up to the limit of a request.
     let stripes = 3.min((1 << 20) / 512 / (k * STRIP));
     let blocks = stripes * k * STRIP;
     assert_eq!(cost(&mut stage, 0, blocks), Cost { reads: (stripes * k) as usize, blocks });
@@ -76,7 +76,7 @@ fn whole_stripes_cost_one_read_of_each_survivor() {
     }
 }
 
-/// Where data strip `strip` of the first stripe is that has data strip `lost` on member `member`.
+/// Returns the first block of the first stripe whose data strip `lost` is on member `member`.
 fn find(stage: &Stage, member: u8, lost: u8) -> u64 {
     let geometry = stage.status().geometry;
     let on = |stripe: &u64| {
@@ -87,7 +87,7 @@ fn find(stage: &Stage, member: u8, lost: u8) -> u64 {
     stripe * geometry.stripe_data_blocks()
 }
 
-/// Reads `blocks` from block `at` of the first stripe whose data strip 1 is lost. RAID 6, 6+2.
+/// Reads `blocks` blocks from block `at` of the first stripe whose data strip 1 is lost, on RAID 6 with 6+2 members.
 fn check_part(at: u64, blocks: u64, want: Cost) {
     for cores in [1, 2, 3] {
         let mut stage = degraded(Level::Raid6, 8, &[3], cores, 16 << 10);
@@ -98,13 +98,13 @@ fn check_part(at: u64, blocks: u64, want: Cost) {
 
 #[test]
 fn parts_of_a_stripe_read_what_they_need() {
-    // Strips 0 to 2: the other three data strips and P make strip 1 up.
+    // Strips 0 to 2: strip 1 is reconstructed from the other three data strips and P.
     check_part(0, 96, Cost { reads: 6, blocks: 6 * 32 });
-    // The end of strip 0 and the beginning of the lost one lie in different columns: each is read by itself.
+    // The end of strip 0 and the start of the lost strip are in different columns: each is read separately.
     check_part(30, 4, Cost { reads: 1 + 6, blocks: 2 + 6 * 2 });
-    // The same, but their columns meet: strip 0 is read as a whole, the others where strip 1 is wanted.
+    // If the columns overlap, strip 0 is read as a whole, and the others in the wanted part of strip 1.
     check_part(16, 32, Cost { reads: 6, blocks: 32 + 5 * 16 });
-    // The lost strip and a bit of the next one.
+    // The lost strip and a part of the next one.
     check_part(32, 40, Cost { reads: 6, blocks: 6 * 32 });
     // Healthy strips only: nothing is reconstructed.
     check_part(64, 96, Cost { reads: 3, blocks: 96 });
@@ -112,7 +112,7 @@ fn parts_of_a_stripe_read_what_they_need() {
     check_part(36, 8, Cost { reads: 6, blocks: 6 * 8 });
 }
 
-/// A stripe of several bands is read band by band.
+/// A stripe with several bands is read band by band.
 #[test]
 fn long_strips_are_read_band_by_band() {
     let mut stage = degraded(Level::Raid5, 4, &[2], 2, 256 << 10);
@@ -121,7 +121,7 @@ fn long_strips_are_read_band_by_band() {
     assert_eq!(seen, Cost { reads: 3 * 2, blocks });
 }
 
-/// While a member is being rebuilt it is reconstructed where it has not been filled, and read where it has.
+/// During a rebuild, the unfilled part of a member is reconstructed, and the filled part is read.
 #[test]
 fn during_a_rebuild_every_survivor_is_read_once_too() {
     for cores in [1, 2] {
@@ -135,7 +135,7 @@ fn during_a_rebuild_every_survivor_is_read_once_too() {
     }
 }
 
-/// One survivor cannot be read either: the reads go on one by one, and nothing is lost.
+/// If a survivor is also unreadable, reads continue one by one, and no data are lost.
 #[test]
 fn an_unreadable_survivor_is_gone_around() {
     use strake_block::IoErrorKind;

@@ -1,4 +1,4 @@
-//! Arrays that were destroyed by mistake.
+//! Tests of arrays that were destroyed by mistake.
 
 use strake_block::IoErrorKind;
 use strake_dev_mem::{Effect, Ops, Rule};
@@ -44,14 +44,14 @@ fn a_destroyed_array_is_brought_back_as_it_was() {
     assert_eq!(error.kind, ArrayErrorKind::State, "{error}");
     stage.again(STRICTLY);
     stage.verify(1000);
-    // The member that was out is still what it was to the array.
+    // The member that was out is still out.
     assert_eq!(stage.state(1), MemberState::Faulty);
     stage.readd(1).expect("it is the member");
     stage.healthy();
     stage.check_parity(16);
 }
 
-/// Destroyed and brought back without one drive, which appears later with its destroyed label.
+/// The array is destroyed and undeleted without one drive, which appears later with its destroyed label.
 #[test]
 fn a_destroyed_label_that_turns_up_later_destroys_nothing() {
     let mut stage = Set::new(Level::Raid5, 3).filled(1000, 100, 3);
@@ -74,7 +74,7 @@ fn too_few_members_or_reused_drives_are_refused() {
     let error = undelete(&stage).expect_err("one of three is not enough");
     assert_eq!(error.kind, ArrayErrorKind::Refused);
     assert!(error.what.contains("more of its members"), "{error}");
-    // An ext4 file system was made on another one.
+    // Another drive contains an ext4 file system.
     stage.disks = all;
     let mut superblock = vec![0; 4096];
     superblock[1024 + 56] = 0x53;
@@ -83,7 +83,7 @@ fn too_few_members_or_reused_drives_are_refused() {
     stage.disks[1].ram.write_at(0, &superblock).expect("inside");
     let error = undelete(&stage).expect_err("it holds something else");
     assert!(error.what.contains("used for something else"), "{error}");
-    // Nothing was changed: without that drive it works.
+    // The failed attempt changed nothing: without that drive the command succeeds.
     stage.disks.remove(1);
     undelete(&stage).expect("enough are here");
     match stage.find_any(STRICTLY) {
@@ -92,8 +92,8 @@ fn too_few_members_or_reused_drives_are_refused() {
     }
 }
 
-/// A drive fails while an array is brought back: the drives that had been reached were ahead of the others, and nothing
-/// could be brought back after that.
+/// The history of the bug: a drive failed during an undelete. The drives that were already written were ahead of the
+/// others, and every later undelete failed.
 #[test]
 fn bringing_back_that_was_cut_short_can_be_asked_again() {
     for (level, members) in [(Level::Raid0, 2), (Level::Raid5, 3), (Level::Raid6, 6)] {

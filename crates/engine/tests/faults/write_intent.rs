@@ -1,4 +1,4 @@
-//! The write-intent bitmap: set before data, cleared after a flush, and what a crash at any moment leaves.
+//! The write-intent bitmap: it is set before data, and cleared after a flush. The tests crash at any point.
 
 use strake_block::Op;
 use strake_dev_mem::{Effect, Ops, Rule, When};
@@ -7,7 +7,7 @@ use strake_raid::{Level, MemberState};
 
 use crate::stage::{DATA, DEGRADED, STRICTLY, Seen, Set, needs_consent};
 
-/// Bitmap pages lie in the second MiB.
+/// Bitmap pages are in the second MiB.
 fn is_bitmap(seen: &Seen) -> bool {
     seen.op == 'w' && (1 << 20..2 << 20).contains(&seen.byte)
 }
@@ -26,7 +26,7 @@ fn the_bit_is_on_every_member_before_the_first_data_write_leaves() {
     }
 }
 
-/// A region that falls idle is flushed on every member, then its bit is cleared; a crash then costs nothing.
+/// An idle region is flushed on every member before its bit is cleared; a later crash needs no resync.
 #[test]
 fn an_idle_region_is_flushed_and_then_forgotten() {
     let mut stage = Set { cores: 2, ..Set::new(Level::Raid6, 6) }.build().expect("sound");
@@ -47,7 +47,7 @@ fn an_idle_region_is_flushed_and_then_forgotten() {
     stage.verify(500);
 }
 
-/// However long a write takes, its region is not idle: sweeps leave the bit alone.
+/// During a write of any duration, its region is not idle: sweeps do not clear the bit.
 #[test]
 fn a_region_is_not_idle_while_a_write_is_under_way() {
     let mut stage = Set::new(Level::Raid5, 4).filled(100, 50, 3);
@@ -62,7 +62,7 @@ fn a_region_is_not_idle_while_a_write_is_under_way() {
     assert_eq!(stage.again(STRICTLY), 1, "the write may have been cut short");
 }
 
-/// A write never runs in a region whose bit is not on the media, whatever the sweep is doing.
+/// In any phase of a sweep, no write runs in a region whose bit is not on the media.
 #[test]
 fn writes_race_the_sweep_and_win() {
     for offset in (0..20u64).step_by(2) {
@@ -70,7 +70,7 @@ fn writes_race_the_sweep_and_win() {
         // The second sweep after the writes clears the bit.
         stage.step = strake_units::Nanos(500_000_000);
         stage.rounds(4);
-        // The sweep that finds the region idle begins in the first of these rounds.
+        // The sweep that finds the region idle starts in the first of these rounds.
         stage.now = stage.now.plus(strake_units::Nanos(2_000_000_000));
         stage.step = strake_units::Nanos(1000);
         stage.rounds(offset);
@@ -83,7 +83,7 @@ fn writes_race_the_sweep_and_win() {
     }
 }
 
-/// Stops dead after every possible number of rounds of a small history.
+/// Crashes after 0 to 42 rounds of a short history, in steps of three.
 #[test]
 fn a_crash_at_any_round_is_survived() {
     for rounds in (0..45).step_by(3) {
@@ -93,7 +93,7 @@ fn a_crash_at_any_round_is_survived() {
         let mut pending = stage.array().begin_fail(strake_units::MemberIndex(2)).expect("a member");
         stage.rounds(rounds);
         let failed = pending.poll().is_some();
-        // Whatever the label says, nothing acknowledged is lost.
+        // For any content of the label, no acknowledged write is lost.
         let policy = AssemblePolicy { accept_loss: true, ..STRICTLY };
         let regions = stage.again(policy);
         assert!(regions <= 2, "{regions} regions after {rounds} rounds");
@@ -123,7 +123,7 @@ fn a_dirty_degraded_array_is_refused_with_its_ranges() {
     stage.verify(500);
 }
 
-/// Initialization that is not through is no crash.
+/// An unfinished initialization is not a crash.
 #[test]
 fn a_clean_stop_while_degraded_and_initializing_is_no_crash() {
     let mut set = Set::new(Level::Raid6, 6);
@@ -138,8 +138,8 @@ fn a_clean_stop_while_degraded_and_initializing_is_no_crash() {
     stage.verify(100);
 }
 
-/// Drives that promise nothing are initialized in the background: parity comes true, writes are safe meanwhile,
-/// and a restart continues where it was.
+/// Drives without a deallocation guarantee are initialized in the background: parity becomes consistent, writes are
+/// safe meanwhile, and a restart continues at the last position.
 #[test]
 fn initialization_is_safe_to_write_over_and_resumes() {
     let mut set = Set::new(Level::Raid6, 6);
@@ -164,7 +164,7 @@ fn initialization_is_safe_to_write_over_and_resumes() {
     stage.check_all_parity();
 }
 
-/// Zeroes and deallocations keep parity true, and never-written regions are left alone.
+/// Zeroes and deallocations keep parity consistent and skip regions that were never written.
 #[test]
 fn zeroes_and_deallocations_keep_parity_true() {
     for level in [Level::Raid5, Level::Raid6] {
@@ -204,7 +204,7 @@ fn zeroes_and_deallocations_keep_parity_true() {
     }
 }
 
-/// A member lost at any single I/O of a history, metadata included, costs nothing but the member.
+/// If a member is lost at any single I/O of a history, including metadata, only the member is lost.
 #[test]
 fn a_member_may_vanish_at_any_io() {
     for nth in (1..60).step_by(4) {
@@ -228,7 +228,7 @@ fn a_member_may_vanish_at_any_io() {
     }
 }
 
-/// Reaches the very last I/Os too: those of the stop.
+/// The loss also covers the last I/Os: those of the stop.
 #[test]
 fn a_member_may_vanish_while_stopping() {
     for nth in 1..8 {
@@ -242,8 +242,8 @@ fn a_member_may_vanish_while_stopping() {
     }
 }
 
-/// A sweep had found a region idle, and waited for a flush before it took the mark back. By then the region was being
-/// written again.
+/// The history of the bug: a sweep had found a region idle, and waited for a flush before it cleared the mark. During
+/// the flush, a new write to the region started.
 #[test]
 fn a_mark_that_is_asked_for_again_is_not_taken_back() {
     let mut stage = Set { cached: true, ..Set::new(Level::Raid5, 4) }.filled(500, 50, 3);

@@ -1,4 +1,4 @@
-//! Writes that fail on the way: acknowledged only when the label says who missed them.
+//! Writes that fail on a member: they are acknowledged only after the label records the member.
 
 use strake_block::IoErrorKind;
 use strake_dev_mem::{Effect, Ops, Rule};
@@ -7,7 +7,7 @@ use strake_raid::{Level, MemberState};
 
 use crate::stage::{DATA, LOSSY, STRICTLY, Seen, Set, Stage};
 
-/// A write error on `victim` (data area only) during a write of `blocks` at `at`; restart; all data right.
+/// Fails a write of `blocks` at `at` on `victim` (data area only), restarts, and verifies all data.
 fn check(level: Level, members: usize, at: u64, blocks: u64, victim: usize) {
     let set = Set { consistency: Consistency::Resync, ..Set::new(level, members) };
     let mut stage = set.filled(2000, 170, 7);
@@ -29,7 +29,7 @@ fn check(level: Level, members: usize, at: u64, blocks: u64, victim: usize) {
     assert!(regions > 0, "the crash left the region dirty");
     assert_ne!(stage.state(victim), MemberState::InSync);
     stage.verify(2000);
-    // The drive works again and takes its own place.
+    // The drive works again; a spare replaces it.
     stage.disks[victim].plan.clear();
     stage.replace(victim as u8).expect("replaceable");
     stage.verify_rebuilt(2000);
@@ -71,7 +71,7 @@ fn two_members_failing_in_one_turn_are_both_recorded() {
     stage.verify(1000);
 }
 
-/// The last allowed member fails: nothing is served, labels stay, and the drives can be assembled again.
+/// One member more than allowed fails: the array serves nothing, labels stay, and the drives can be assembled again.
 #[test]
 fn one_failure_too_many_stops_everything_and_records_nothing() {
     let set = Set { consistency: Consistency::Resync, ..Set::new(Level::Raid5, 4) };
@@ -103,7 +103,7 @@ fn one_failure_too_many_stops_everything_and_records_nothing() {
     }
 }
 
-/// B19 at the limit: two of RAID 5 in one turn.
+/// B19 at the limit: two members of RAID 5 fail in one turn.
 #[test]
 fn two_failures_in_one_turn_where_one_is_allowed_lose_the_array() {
     let mut stage = Set::new(Level::Raid5, 4).filled(1000, 100, 3);
@@ -121,7 +121,7 @@ fn two_failures_in_one_turn_where_one_is_allowed_lose_the_array() {
     assert_eq!(bytes, stage.model[500 << 9..508 << 9]);
 }
 
-/// An acknowledged write is never read back old through another core, whatever core the member was last seen by.
+/// After an acknowledged write, no core reads old data, on whichever core the member was last live.
 #[test]
 fn what_a_failed_member_missed_is_not_read_from_it_elsewhere() {
     let set = Set { cores: 3, queues: vec![0, 1, 2], ..Set::new(Level::Raid5, 4) };
@@ -130,7 +130,7 @@ fn what_a_failed_member_missed_is_not_read_from_it_elsewhere() {
     let mut pending =
         stage.array().begin_fail(strake_units::MemberIndex(victim as u8)).expect("a member");
     let (mut seed, mut tick) = (1000, 0);
-    // Write the same block again and again while the failure makes its way through the shards, one at a time.
+    // Writes the same block repeatedly while the failure reaches the shards one at a time.
     while pending.poll().is_none() {
         seed += 1;
         let id = stage.submit_write(0, 0, 1, seed);
@@ -138,7 +138,7 @@ fn what_a_failed_member_missed_is_not_read_from_it_elsewhere() {
             tick += 1;
             for at in 0..stage.pollers.len() {
                 stage.now = stage.now.plus(stage.step);
-                // Other shards run ten times for each turn of the last.
+                // The other shards run ten turns for each turn of the last one.
                 let turns = if at == 2 && tick % 10 != 0 { 0 } else { 1 };
                 for _ in 0..turns {
                     stage.pollers[at].turn(stage.now);
@@ -155,7 +155,7 @@ fn what_a_failed_member_missed_is_not_read_from_it_elsewhere() {
     }
 }
 
-/// A write that was planned without a member does not wait for the drive that took its place meanwhile.
+/// A write that was planned without a member does not wait for the drive that fills its slot during the write.
 #[test]
 fn a_degraded_write_ends_although_the_member_is_replaced_under_it() {
     for victim in 0..6 {
@@ -187,8 +187,8 @@ fn collect(stage: &mut Stage) {
     }
 }
 
-/// The operator pulls drives whose paths go away although they still answer. What redundancy covers is recorded as
-/// missing; a drive that the data depends on stays in use.
+/// The operator pulls drives: their paths disappear although they still answer. A drive that redundancy covers is
+/// recorded as missing; a drive that the data depend on stays in use.
 #[test]
 fn a_pulled_drive_is_missing_and_the_last_one_is_kept() {
     let mut stage = Set::new(Level::Raid5, 4).filled(2000, 170, 7);

@@ -10,11 +10,11 @@ use std::sync::atomic::Ordering;
 use strake_nvme_wire::{Cqe, Sqe};
 use strake_units::Nanos;
 
-/// Bytes of a command and of a completion.
+/// Bytes of a command, and of a completion.
 const COMMAND: usize = 64;
 const COMPLETION: usize = 16;
 
-/// Rings of a page each, and pages for data. `P` is what the keeper wants to know of a command when it is answered.
+/// The admin queue pair: rings of a page each, and pages for data. `P` is the keeper's context of a pending command.
 pub(crate) struct Admin<P> {
     block: Block,
     registers: Arc<Registers>,
@@ -22,8 +22,8 @@ pub(crate) struct Admin<P> {
     tail: u16,
     head: u16,
     phase: bool,
-    /// The command of each identifier, and when it was sent. The upper bits of an identifier count, as those of I/O
-    /// queues.
+    /// For each slot, the identifier of its command, the time when it was sent, and its context. The upper bits of an
+    /// identifier count commands, as those of I/O queues do.
     pending: Vec<Option<(u16, Nanos, P)>>,
     turn: u16,
 }
@@ -31,24 +31,24 @@ pub(crate) struct Admin<P> {
 /// A page for the data of commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DataPage {
-    /// Of the steps of the preparation.
+    /// Used by the steps of the preparation.
     Steps = 2,
-    /// Of log pages.
+    /// Used by log pages.
     Logs = 3,
-    /// Of the namespace, when it has changed.
+    /// Used by the Identify of the namespace after a change.
     Namespace = 4,
 }
 
-/// What came from the controller.
+/// A completion from the controller.
 pub(crate) enum Answered<P> {
-    /// The answer to a command.
+    /// The completion of a pending command.
     To(P, Cqe),
-    /// An answer to a command that was not sent.
+    /// A completion of a command that was not sent.
     Unknown(u16),
 }
 
 impl<P> Admin<P> {
-    /// `cap` are the capabilities that were judged: a controller may say something else later.
+    /// `cap` are the checked capabilities: a controller may return other values later.
     pub(crate) fn new(
         window: &Arc<Window>,
         registers: &Arc<Registers>,
@@ -66,7 +66,7 @@ impl<P> Admin<P> {
         })
     }
 
-    /// Shows the queue to a disabled controller, and enables it.
+    /// Announces the queue to a disabled controller, and enables the controller.
     pub(crate) fn enable(&mut self) {
         let words = &self.block.memory.words()[..2 * PAGE / 8];
         words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
@@ -78,33 +78,33 @@ impl<P> Admin<P> {
         self.registers.write(offset::CC, cc::ENABLED);
     }
 
-    /// All that was pending: the controller will not answer.
+    /// Removes and returns all pending commands: the controller will not answer them.
     pub(crate) fn abandon(&mut self) -> impl Iterator<Item = P> + '_ {
         self.pending.iter_mut().filter_map(|place| place.take().map(|(.., pending)| pending))
     }
 
-    /// Whether anything is pending that fits `is`.
+    /// Returns whether a pending command satisfies `is`.
     pub(crate) fn any(&self, is: impl Fn(&P) -> bool) -> bool {
         self.pending.iter().flatten().any(|(.., pending)| is(pending))
     }
 
-    /// Whether a command has no answer after its time; `None` is for ever.
+    /// Returns whether a command has no answer within its time; `None` means no limit.
     pub(crate) fn is_late(&self, now: Nanos, time: impl Fn(&P) -> Option<Nanos>) -> bool {
         let is_late =
             |sent: Nanos, pending| time(pending).is_some_and(|most| now.since(sent) >= most);
         self.pending.iter().flatten().any(|(_, sent, pending)| is_late(*sent, pending))
     }
 
-    /// Commands that have no answer after `time`.
+    /// Returns the commands without an answer after `time`.
     pub(crate) fn late(&mut self, now: Nanos, time: Nanos) -> impl Iterator<Item = &mut P> {
         let pending = self.pending.iter_mut().flatten();
         pending.filter(move |(_, sent, _)| now.since(*sent) >= time).map(|(.., pending)| pending)
     }
 
-    /// Commands that can be sent now.
+    /// Returns the number of commands that can be sent now.
     pub(crate) fn room(&self) -> usize {
         let free = self.pending.iter().filter(|place| place.is_none()).count();
-        // A ring of n entries holds n - 1.
+        // A ring of n entries holds n - 1 commands.
         free.saturating_sub(1)
     }
 
@@ -123,11 +123,11 @@ impl<P> Admin<P> {
         Ok(())
     }
 
-    /// The next answer.
+    /// Returns the next completion.
     pub(crate) fn next(&mut self) -> Option<Answered<P>> {
         let at = PAGE + usize::from(self.head) * COMPLETION;
         let words = self.block.memory.words();
-        // With the phase, all that the controller wrote before is visible.
+        // If the phase is visible, all earlier writes of the controller are visible.
         let last = u64::from_le(words[at / 8 + 1].load(Ordering::Acquire));
         if (last >> 48 & 1 != 0) != self.phase {
             return None;
@@ -147,12 +147,12 @@ impl<P> Admin<P> {
         })
     }
 
-    /// Where the controller sees a page.
+    /// Returns the address of a page for the controller.
     pub(crate) fn page_address(&self, page: DataPage) -> u64 {
         self.block.iova + page as u64 * PAGE as u64
     }
 
-    /// What is in a page.
+    /// Returns the content of a page.
     pub(crate) fn page(&self, page: DataPage) -> [u8; PAGE] {
         let mut bytes = [0; PAGE];
         self.block.memory.get(page as usize * PAGE, &mut bytes);

@@ -1,4 +1,4 @@
-//! The device: what it is like, and how its queues are opened.
+//! The device: its properties, and how its queues are opened.
 
 use crate::error::Reason;
 use crate::facts::{Facts, check_capabilities};
@@ -24,11 +24,11 @@ use strake_block::{
 use strake_nvme_wire::health::LogPages;
 use strake_units::{BlockSize, CoreIndex};
 
-/// How long a new device may take to become ready, beyond what the controller says (CAP.TO).
+/// Time limit for a new device to become ready, independent of the value of the controller (CAP.TO).
 const OPEN_TIME: Duration = Duration::from_secs(30);
 
-/// A namespace of an NVMe controller that the kernel does not drive. Dropping it gives the controller back, once all
-/// its queues are dropped.
+/// A namespace of an NVMe controller that the kernel does not drive. Dropping the device gives the controller back,
+/// once all its queues are dropped.
 pub struct NvmeDevice {
     name: String,
     shared: Arc<Shared>,
@@ -41,7 +41,7 @@ impl fmt::Debug for NvmeDevice {
     }
 }
 
-/// What happened to a device so far.
+/// Counters of a device since it was attached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Commands whose data was copied, because its memory is not mapped or does not fit a PRP list.
@@ -57,10 +57,10 @@ pub struct Stats {
 }
 
 impl NvmeDevice {
-    /// Takes a function over, together with its keeper, which the caller runs: the device becomes ready in its turns.
+    /// Takes over a function. The caller runs the returned keeper, whose turns make the device ready.
     ///
     /// # Errors
-    /// When the controller cannot be used at all, or memory cannot be mapped for it.
+    /// The controller cannot be used at all, or memory cannot be mapped for it.
     pub fn attach(
         name: &str,
         function: Box<dyn Function>,
@@ -76,10 +76,10 @@ impl NvmeDevice {
         Ok((Self { name: name.to_owned(), shared, registers }, keeper))
     }
 
-    /// The same with a thread that runs the keeper. Waits until the device is ready.
+    /// Does the same as [`attach`](Self::attach), with a thread that runs the keeper. Waits until the device is ready.
     ///
     /// # Errors
-    /// As [`attach`](Self::attach), and when the device does not become ready.
+    /// As [`attach`](Self::attach); also, the device does not become ready.
     pub fn open(
         name: &str,
         function: Box<dyn Function>,
@@ -109,13 +109,13 @@ impl NvmeDevice {
         Err(DeviceError::new(IoErrorKind::Device, self.name.clone(), reason.to_string()))
     }
 
-    /// What the controller and the namespace say about themselves; `None` before they were asked.
+    /// The properties of the controller and the namespace; `None` before they were identified.
     #[must_use]
     pub fn facts(&self) -> Option<Facts> {
         lock(&self.shared.known).facts.clone()
     }
 
-    /// Why the controller was last reset or given up.
+    /// The reason of the last reset or failure of the controller.
     #[must_use]
     pub fn reason(&self) -> Option<Reason> {
         lock(&self.shared.known).reason.clone()
@@ -125,7 +125,7 @@ impl NvmeDevice {
     #[must_use]
     pub fn stats(&self) -> Stats {
         let counters = &self.shared.counters;
-        // Counters for people; no memory depends on their order.
+        // The counters are informative; no memory depends on their order.
         Stats {
             bounces: counters.bounces.load(Ordering::Relaxed),
             replays: counters.replays.load(Ordering::Relaxed),
@@ -135,8 +135,8 @@ impl NvmeDevice {
         }
     }
 
-    /// What reads its log pages. It does not keep the device: dropping that gives the controller back, whether or not a
-    /// page is being waited for.
+    /// Returns a reader of log pages. The reader does not keep the device: dropping the device gives the controller
+    /// back, even if the reader waits for a page.
     #[must_use]
     pub fn log_reader(&self) -> LogReader {
         LogReader { name: self.name.clone(), shared: Arc::clone(&self.shared) }
@@ -148,7 +148,7 @@ impl NvmeDevice {
     }
 }
 
-/// Reads log pages of a device that may be closed meanwhile.
+/// Reads log pages of a device that may be closed at the same time.
 #[derive(Clone)]
 pub struct LogReader {
     name: String,
@@ -156,16 +156,16 @@ pub struct LogReader {
 }
 
 impl LogReader {
-    /// What the controller says of its log pages; `None` before it was asked.
+    /// The controller's supported log pages; `None` before it was identified.
     #[must_use]
     pub fn pages(&self) -> Option<LogPages> {
         lock(&self.shared.known).facts.as_ref().map(|facts| facts.controller.logs)
     }
 
-    /// Reads the first `bytes` bytes, at most 4096, of a log page. Not for a data core: it waits.
+    /// Reads the first `bytes` bytes, at most 4096, of a log page. The call waits, so data cores must not use it.
     ///
     /// # Errors
-    /// When the controller refuses, does not answer, is being reset, or is given back.
+    /// The controller rejects the command, does not answer, is being reset, or is given back.
     pub fn log_page(&self, number: u8, bytes: u32) -> Result<Vec<u8>, DeviceError> {
         let fail = |reason: Reason| {
             DeviceError::new(IoErrorKind::Device, self.name.clone(), reason.to_string())

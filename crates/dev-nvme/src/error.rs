@@ -1,4 +1,4 @@
-//! Why a controller cannot be used, and what a status means for a request.
+//! Reasons why a controller cannot be used, and the meaning of a status for a request.
 
 use std::fmt;
 use strake_block::IoErrorKind;
@@ -7,25 +7,25 @@ use strake_nvme_wire::Status;
 /// Why a controller is reset, refused or given up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// It has set CSTS.CFS.
+    /// The controller has set CSTS.CFS.
     Fatal,
-    /// It is not ready, although no one disabled it.
+    /// The controller is not ready, although the driver did not disable it.
     NotReady,
-    /// It does not become ready.
+    /// The controller does not become ready.
     NeverReady,
-    /// It does not become not ready, and a reset of its function did not help.
+    /// The controller does not become not ready, and a reset of its function did not help.
     NeverDisabled,
-    /// Its registers read as ones, although the device is there.
+    /// The registers read as ones, although the device is present.
     NoRegisters,
     /// A command has no answer.
     NoAnswer,
     /// An admin command failed.
     Admin(&'static str, Status),
-    /// A completion names no command that was sent, or one that was answered.
+    /// A completion names a command that was not sent, or that was answered before.
     UnknownCommand(u16),
     /// The capabilities cannot be used; the text names the field.
     Capabilities(&'static str),
-    /// Its identify data are impossible; the text names the field.
+    /// The identify data are impossible; the text names the field.
     Identify(&'static str),
     /// The namespace has a format that is not supported.
     Format {
@@ -36,18 +36,18 @@ pub enum Reason {
     },
     /// There is no active namespace.
     NoNamespace,
-    /// Another drive is behind the registers than before the reset, or its namespace has changed.
+    /// After the reset, another drive answers, or its namespace has changed.
     AnotherDrive,
-    /// It grants no I/O queue.
+    /// The controller grants no I/O queue.
     NoQueues,
-    /// It was reset too often.
+    /// The controller was reset too often.
     ResetStorm,
-    /// Memory cannot be mapped for it.
+    /// Memory cannot be mapped for the controller.
     Memory(String),
 }
 
 impl Reason {
-    /// Whether trying again is useless.
+    /// Whether another try is useless.
     pub(crate) const fn is_final(&self) -> bool {
         match self {
             Self::Capabilities(_)
@@ -103,7 +103,7 @@ impl fmt::Display for Reason {
 
 impl std::error::Error for Reason {}
 
-/// What the status of a failed command means.
+/// The meaning of the status of a failed command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// The request fails.

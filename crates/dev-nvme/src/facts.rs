@@ -1,7 +1,6 @@
-//! What a controller and its namespace say about themselves, judged.
+//! Identify data of a controller and its namespace, with their checks.
 //!
-//! Everything here comes from outside, so that a value that cannot be is a [`Reason`] and never an assumption of the
-//! data path.
+//! All values come from outside, so that an impossible value is a [`Reason`] and never an assumption of the data path.
 
 use crate::error::Reason;
 use crate::limits::{COMMAND_BLOCKS_MAX, TRANSFER_BYTES_MAX};
@@ -14,7 +13,7 @@ use strake_nvme_wire::identified::{ControllerFacts, NamespaceFacts, uuid_of};
 use strake_nvme_wire::identify::{Deallocated, Page, optional};
 use strake_units::BlockSize;
 
-/// What is known of the controller.
+/// Properties of the controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Controller {
     /// Vendor of the PCI subsystem.
@@ -27,21 +26,21 @@ pub struct Controller {
     pub firmware: String,
     /// Bytes of the largest transfer that the driver uses.
     pub transfer_bytes: u32,
-    /// Most bytes of a Write Zeroes; `None` when there is no such command.
+    /// Maximum bytes of a Write Zeroes; `None` if the controller does not support it.
     pub zeroes_bytes: Option<u64>,
-    /// Whether it deallocates.
+    /// Whether the controller supports deallocation.
     pub deallocates: bool,
-    /// Whether there is Verify.
+    /// Whether the controller supports Verify.
     pub verifies: bool,
     /// Whether completed writes may need a flush.
     pub cache: VolatileCache,
-    /// Blocks that it writes as a whole, also over a power loss (AWUPF).
+    /// Blocks that the controller writes atomically, also on a power loss (AWUPF).
     pub atomic_blocks: u32,
-    /// Aborts at a time.
+    /// Maximum number of concurrent Aborts.
     pub aborts: u8,
-    /// Whether there are shadow doorbells.
+    /// Whether the controller supports shadow doorbells.
     pub shadow_doorbells: bool,
-    /// What it says of its log pages.
+    /// The supported log pages.
     pub logs: LogPages,
 }
 
@@ -54,10 +53,10 @@ pub enum Protection {
     Type1,
 }
 
-/// What is known of the namespace.
+/// Properties of the namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Namespace {
-    /// Its number.
+    /// The namespace identifier.
     pub nsid: u32,
     /// Capacity in blocks.
     pub blocks: u64,
@@ -65,18 +64,18 @@ pub struct Namespace {
     pub block: BlockSize,
     /// Whether blocks are protected.
     pub protection: Protection,
-    /// What deallocated blocks read as.
+    /// What a read of deallocated blocks returns.
     pub deallocate: DeallocateReads,
     /// Whether writes are refused.
     pub read_only: bool,
-    /// Blocks that are written best, 0 when it has no preference.
+    /// Optimal blocks of a write, 0 without a preference.
     pub optimal_blocks: u16,
     nguid: [u8; 16],
     eui64: [u8; 8],
     uuid: [u8; 16],
 }
 
-/// Both, as a session has found them.
+/// The properties of both, as a session has identified them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// The controller.
@@ -88,7 +87,7 @@ pub struct Facts {
 /// Whether the controller can be used at all.
 ///
 /// # Errors
-/// With the field of the capabilities that excludes it.
+/// The field of the capabilities that makes the controller unusable.
 pub(crate) fn check_capabilities(cap: Capabilities, bar_bytes: usize) -> Result<(), Reason> {
     if cap.0 == u64::MAX {
         return Err(Reason::NoRegisters);
@@ -102,7 +101,7 @@ pub(crate) fn check_capabilities(cap: Capabilities, bar_bytes: usize) -> Result<
     if cap.entries_max() < 2 {
         return Err(Reason::Capabilities("MQES: queues of one entry"));
     }
-    // The admin queue and one I/O queue.
+    // The doorbells of the admin queue and of one I/O queue must fit.
     if cap.doorbell(4) > bar_bytes {
         return Err(Reason::Capabilities("DSTRD: doorbells outside of the BAR"));
     }
@@ -110,10 +109,10 @@ pub(crate) fn check_capabilities(cap: Capabilities, bar_bytes: usize) -> Result<
 }
 
 impl Controller {
-    /// Judges the page of the controller.
+    /// Checks the Identify data of the controller.
     ///
     /// # Errors
-    /// With the field that is not possible.
+    /// The impossible field.
     pub(crate) fn of(page: &Page) -> Result<Self, Reason> {
         let facts = ControllerFacts::parse(page);
         // SQES, CQES: the smallest entries are in the lower four bits.
@@ -155,7 +154,7 @@ impl Controller {
         })
     }
 
-    /// Takes note of limits that only the command set knows.
+    /// Applies limits that are only in the Identify data of the command set.
     pub(crate) fn limit(&mut self, page: &Page) {
         let most = strake_nvme_wire::identified::zeroes_bytes_max(page).unwrap_or(u64::MAX);
         self.zeroes_bytes = self.zeroes_bytes.map(|bytes| bytes.min(most));
@@ -163,10 +162,10 @@ impl Controller {
 }
 
 impl Namespace {
-    /// Judges the page of a namespace.
+    /// Checks the Identify data of a namespace.
     ///
     /// # Errors
-    /// With the field that is not possible, or the format that is not supported.
+    /// The impossible field, or the unsupported format.
     pub(crate) fn of(page: &Page, nsid: u32, controller: &Controller) -> Result<Self, Reason> {
         let facts = NamespaceFacts::parse(page);
         if facts.blocks == 0 {
@@ -207,18 +206,18 @@ impl Namespace {
         })
     }
 
-    /// Whether a UUID identifies it.
+    /// Whether the namespace has a UUID.
     pub(crate) fn has_uuid(&self) -> bool {
         self.uuid != [0; 16]
     }
 
-    /// Takes note of the list of what identifies the namespace.
+    /// Records the identifier list of the namespace.
     pub(crate) fn identify(&mut self, page: &Page) {
         self.uuid = uuid_of(page).unwrap_or_default();
     }
 }
 
-/// The first of the active namespaces: where a controller has several, each is a device of its own.
+/// The first active namespace. Of a controller with several namespaces, only this one is used.
 pub(crate) fn first_namespace(page: &Page) -> Result<u32, Reason> {
     match u32_at(page, 0) {
         0 => Err(Reason::NoNamespace),
@@ -228,8 +227,8 @@ pub(crate) fn first_namespace(page: &Page) -> Result<u32, Reason> {
 }
 
 impl Facts {
-    /// What identifies the namespace: as the kernel's driver shows it in `wwid`, so that a drive keeps its identity
-    /// when it changes its driver (Linux, `wwid_show` in drivers/nvme/host/sysfs.c).
+    /// The identity of the namespace, as the kernel's driver shows it in `wwid`, so that a drive keeps its identity
+    /// when its driver changes (Linux, `wwid_show` in drivers/nvme/host/sysfs.c).
     #[must_use]
     pub fn identity(&self) -> String {
         let Self { controller, namespace } = self;
@@ -248,19 +247,19 @@ impl Facts {
         format!("wwid:nvme.{:04x}-{serial}-{model}-{:08x}", controller.vendor, namespace.nsid)
     }
 
-    /// The same with the present identify data of the namespace; what identifies it is not asked again.
+    /// Returns the same facts with new identify data of the namespace; the identifiers are not read again.
     pub(crate) fn with(&self, namespace: Namespace) -> Self {
         let namespace = Namespace { uuid: self.namespace.uuid, ..namespace };
         Self { controller: self.controller.clone(), namespace }
     }
 
-    /// Blocks of one Write Zeroes; `None` when zeroes have to be sent.
+    /// Blocks of one Write Zeroes; `None` if the driver must send zeroes as data.
     pub(crate) fn zeroes_blocks(&self) -> Option<u64> {
         let shift = self.namespace.block.shift();
         self.controller.zeroes_bytes.map(|bytes| (bytes >> shift).clamp(1, COMMAND_BLOCKS_MAX))
     }
 
-    /// Whether this is the same drive and namespace as `earlier`, in all that requests rely on.
+    /// Whether this is the same drive and namespace as `earlier`, in all properties that requests depend on.
     pub(crate) fn continues(&self, earlier: &Self) -> bool {
         let (is, was) = (&self.namespace, &earlier.namespace);
         self.controller.serial == earlier.controller.serial

@@ -1,6 +1,6 @@
-//! What the host says about a controller before it is opened, and the opening itself.
+//! Checks of a controller with sysfs before it is opened, and the opening.
 //!
-//! Everything that can be refused is refused from sysfs, with what to do about it, before VFIO touches the device.
+//! Every possible refusal is based on sysfs and names the remedy, before VFIO accesses the device.
 
 use crate::transport::vfio::{Container, VfioFunction};
 use crate::{NvmeDevice, Window};
@@ -13,16 +13,16 @@ use strake_block::{DeviceError, IoErrorKind};
 
 pub mod bind;
 
-/// How the specification of a drive that this driver drives begins: `pci:0000:01:00.0`.
+/// The prefix of the specification of a drive of this driver: `pci:0000:01:00.0`.
 pub const SCHEME: &str = "pci:";
 /// Mass storage, non-volatile memory, NVM Express (PCI Code and ID Assignment, 1.9).
 const CLASS_NVME: &str = "0x010802";
-/// Bridges have no driver that matters to a group.
+/// The driver of a bridge does not affect a group.
 const CLASS_BRIDGE: &str = "0x06";
-/// The driver of the kernel that hands devices to user space.
+/// The kernel driver that passes devices to user space.
 const DRIVER: &str = "vfio-pci";
 
-/// A PCI address in its usual form, such as `0000:01:00.0`; of domain 0 also without the domain.
+/// Returns a PCI address in its usual form, such as `0000:01:00.0`. The domain 0 may be omitted.
 #[must_use]
 pub fn address_of(text: &str) -> Option<String> {
     let (head, function) = text.rsplit_once('.')?;
@@ -40,7 +40,7 @@ pub fn address_of(text: &str) -> Option<String> {
     is_right.then(|| format!("{domain}:{bus}:{device}.{function}").to_lowercase())
 }
 
-/// The devices of the host, below a root; `/` but in tests.
+/// The devices of the host, below a root directory; `/` except in tests.
 #[derive(Clone, Debug)]
 pub struct Host {
     root: PathBuf,
@@ -53,7 +53,7 @@ impl Default for Host {
 }
 
 impl Host {
-    /// A host whose /sys is in `root`.
+    /// Returns a host whose /sys is in `root`.
     #[must_use]
     pub fn at(root: &Path) -> Self {
         Self { root: root.to_owned() }
@@ -73,7 +73,7 @@ impl Host {
         Some(driver.file_name()?.to_str()?.to_owned())
     }
 
-    /// Devices of the IOMMU group of a device, by their addresses; `None` without a group.
+    /// The addresses of the devices in the IOMMU group of a device; `None` without a group.
     fn group(&self, address: &str) -> Option<Vec<String>> {
         let devices = fs::read_dir(self.folder(address).join("iommu_group/devices")).ok()?;
         let names = devices.flatten().filter_map(|entry| entry.file_name().into_string().ok());
@@ -82,18 +82,18 @@ impl Host {
         Some(names)
     }
 
-    /// Tells a device from another that comes to its address later: the number of its folder in sysfs, which every
-    /// arrival makes again. `None` when there is none.
+    /// Distinguishes a device from a later one at the same address: the inode number of its folder in sysfs, which each
+    /// arrival creates again. `None` if there is no device.
     #[must_use]
     pub fn arrival(&self, address: &str) -> Option<u64> {
         fs::metadata(self.folder(address)).ok().map(|folder| folder.ino())
     }
 
-    /// Refuses a device that cannot be driven from user space as it is.
+    /// Refuses a device that cannot be driven from user space in its present state.
     ///
     /// # Errors
-    /// When there is none at `address`, it is no NVMe controller, it has no IOMMU, its group is not free, or it is not
-    /// bound to vfio-pci; with what to do.
+    /// There is no device at `address`, it is no NVMe controller, it has no IOMMU, its group is not free, or it is not
+    /// bound to vfio-pci. The error names the remedy.
     pub fn check(&self, address: &str) -> Result<(), DeviceError> {
         let fail =
             |kind, what: String| Err(DeviceError::new(kind, format!("{SCHEME}{address}"), what));
@@ -114,11 +114,11 @@ impl Host {
         picture.shared().map_or(Ok(()), |what| fail(IoErrorKind::Unsupported, what))
     }
 
-    /// Opens the controller at `address`. It shares the address space of all others that are open, in which the pools
+    /// Opens the controller at `address`. It shares the address space of all other open controllers, in which the pools
     /// of the process are mapped.
     ///
     /// # Errors
-    /// As [`check`](Self::check), when another process has it, and when the controller does not become ready.
+    /// As [`check`](Self::check); also, another process uses the controller, or it does not become ready.
     pub fn open(&self, address: &str) -> Result<NvmeDevice, DeviceError> {
         self.check(address)?;
         let (function, window) = opened(address)?;
@@ -126,7 +126,7 @@ impl Host {
     }
 }
 
-/// The address space of the drives that are open.
+/// The address space of the open drives.
 struct Last {
     container: Weak<Container>,
     window: Weak<Window>,
@@ -138,12 +138,12 @@ fn last() -> MutexGuard<'static, Last> {
     LAST.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The container of the drives that are open, if any is.
+/// The container of the open drives, if a drive is open.
 fn container() -> Option<Arc<Container>> {
     last().container.upgrade()
 }
 
-/// The function at `address`, in the address space of the drives that are open, or in a new one.
+/// Opens the function at `address`, in the address space of the open drives, or in a new one.
 fn opened(address: &str) -> Result<(VfioFunction, Arc<Window>), DeviceError> {
     let mut last = last();
     let container = match last.container.upgrade() {
@@ -151,7 +151,7 @@ fn opened(address: &str) -> Result<(VfioFunction, Arc<Window>), DeviceError> {
         None => Container::new()?,
     };
     let function = VfioFunction::open(address, &container)?;
-    // Only now the container has an IOMMU, which says what it can address.
+    // Only now the container has an IOMMU, which reports its address ranges.
     let window = last.window.upgrade().unwrap_or_else(|| {
         let window = Window::new(Arc::<Container>::clone(&container));
         window.follow_pools();

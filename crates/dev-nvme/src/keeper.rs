@@ -1,7 +1,7 @@
-//! The keeper of a controller: executes what its lifecycle decides.
+//! The keeper of a controller: executes the actions that its lifecycle decides.
 //!
-//! A thread runs it (`run`); tests call [`Keeper::turn`] and pass the time. It does all that may wait, so that data
-//! cores do not.
+//! A thread runs the keeper (`run`); tests call [`Keeper::turn`] with the time. The keeper executes all operations that
+//! may wait, so that data cores do not wait.
 
 mod preparation;
 
@@ -28,7 +28,7 @@ use strake_nvme_wire::identify::cns;
 use strake_nvme_wire::{Cqe, Sqe, feature};
 use strake_units::Nanos;
 
-/// What an admin command was for.
+/// The purpose of an admin command.
 enum Purpose {
     Step(Step),
     CreateCompletion(Arc<Port>),
@@ -38,20 +38,20 @@ enum Purpose {
     Abort,
     Event,
     Log(u32, SyncSender<Result<Vec<u8>, Reason>>),
-    /// A log page that is no longer waited for. Its page of memory is the controller's until the answer comes.
+    /// A log page whose reader no longer waits. The controller owns its page of memory until the answer arrives.
     LateLog,
-    /// The list of changed namespaces, which is read so that the next change is reported.
+    /// The list of changed namespaces. The keeper reads it so that the controller reports the next change.
     Changed,
-    /// The namespace, after a change.
+    /// The Identify of the namespace, after a change.
     Namespace,
 }
 
 impl Purpose {
-    /// How long the answer may take.
+    /// The time limit of the answer.
     const fn time(&self) -> Option<Nanos> {
         match self {
-            // The lifecycle limits a step, and an event may never happen. A log page whose firmware hangs says nothing
-            // of the medium: a reset, and after some of them the failure of the drive, would cost more than the page.
+            // The lifecycle limits a step, and an event may never happen. A log page without an answer says nothing
+            // about the medium: a reset, and after some resets a failed drive, would cost more than the page.
             Self::Step(_) | Self::Event | Self::Log(..) | Self::LateLog => None,
             Self::CreateCompletion(_)
             | Self::CreateSubmission(_)
@@ -66,41 +66,41 @@ impl Purpose {
 /// A queue pair.
 struct Pair {
     port: Arc<Port>,
-    /// What its queue has left behind.
+    /// The memory that a dropped queue has left.
     estate: Option<Estate>,
 }
 
 /// Power cycles and unsafe shutdowns, from the health log page.
 type Losses = (u64, u64);
 
-/// See the module.
+/// The keeper; see the documentation of the module.
 pub struct Keeper {
     shared: Arc<Shared>,
     function: Option<Box<dyn Function>>,
     lifecycle: Lifecycle,
     admin: Admin<Purpose>,
     pairs: Vec<Pair>,
-    /// What is waiting for room in the admin queue.
+    /// Commands that wait for space in the admin queue.
     waiting: Vec<(Sqe, Purpose)>,
-    /// What the preparation has found so far.
+    /// The results of the preparation so far.
     controller: Option<Controller>,
     namespace: Option<Namespace>,
     nsid: u32,
     losses: Option<Losses>,
-    /// CFS was seen, or a reset of the subsystem, since the last session.
+    /// Whether CFS or a reset of the subsystem was seen since the last session.
     was_fatal: bool,
-    /// When the registers are read next, if the controller is ready.
+    /// The time of the next read of the registers, if the controller is ready.
     look_at: Nanos,
-    /// When the turn began.
+    /// The time of the current turn.
     now: Nanos,
     cap: Capabilities,
 }
 
 impl Keeper {
-    /// Takes over a function. Nothing is done to the controller before the first turn.
+    /// Takes over a function. The keeper does not access the controller before the first turn.
     ///
     /// # Errors
-    /// When there is no memory.
+    /// There is no memory.
     pub(crate) fn new(shared: &Arc<Shared>, function: Box<dyn Function>) -> Result<Self, Reason> {
         let registers = Arc::clone(function.registers());
         let cap = shared.cap;
@@ -123,7 +123,7 @@ impl Keeper {
         })
     }
 
-    /// Runs until the device is released or removed, and no queue is left.
+    /// Runs until the device is released or removed and no queue remains.
     pub(crate) fn run(mut self) {
         let start = Instant::now();
         self.shared.set_keeper(thread::current());
@@ -142,7 +142,7 @@ impl Keeper {
         self.lifecycle.is_changing() || !self.waiting.is_empty() || self.admin.any(is_waiting)
     }
 
-    /// Does what there is to be done at `now`, without waiting for the controller.
+    /// Executes all work that is due at `now`, without waiting for the controller.
     pub fn turn(&mut self, now: Nanos) -> Turn {
         self.now = now;
         if self.lifecycle.state == crate::lifecycle::State::New {
@@ -152,7 +152,7 @@ impl Keeper {
             self.serve(now, request);
         }
         self.look(now);
-        // A controller that answers without end does not keep the keeper from its other work.
+        // A controller that answers without end must not keep the keeper from its other work.
         for _ in 0..ADMIN_ENTRIES {
             let Some(answered) = self.admin.next() else { break };
             match answered {
@@ -171,13 +171,13 @@ impl Keeper {
         if is_over { Turn::Over } else { Turn::More }
     }
 
-    /// Why the controller was last reset or given up.
+    /// The reason of the last reset or failure of the controller.
     #[must_use]
     pub fn reason(&self) -> Option<&Reason> {
         self.lifecycle.reason.as_ref()
     }
 
-    /// Checks the registers, and what the platform says.
+    /// Checks the registers and the signals of the platform.
     fn look(&mut self, now: Nanos) {
         let Some(function) = &self.function else { return };
         let signals = function.signals();
@@ -203,7 +203,7 @@ impl Keeper {
         self.happens(now, Event::Status(csts));
     }
 
-    /// Something happened: the lifecycle decides, and its actions are executed.
+    /// Passes an event to the lifecycle, and executes the resulting actions.
     fn happens(&mut self, now: Nanos, event: Event) {
         let mut events = vec![event];
         while let Some(event) = events.pop() {
@@ -216,7 +216,7 @@ impl Keeper {
         }
     }
 
-    /// Executes an action: what that leads to at once.
+    /// Executes an action, and returns the event that it causes immediately.
     fn carry_out(&mut self, action: Action) -> Option<Event> {
         if let Action::Publish(phase) = action {
             self.publish(phase);
@@ -232,7 +232,7 @@ impl Keeper {
                 self.admin.enable();
             }
             Action::ResetFunction => {
-                // A function that cannot be reset shows that by its registers.
+                // If the function cannot be reset, its registers show it.
                 let _ = function.reset();
                 return Some(Event::FunctionReset);
             }
@@ -244,11 +244,11 @@ impl Keeper {
             Action::ShutDown => registers.write(offset::CC, cc::ENABLED | cc::SHUTDOWN),
             Action::Close => {
                 self.abandon();
-                // What cannot be replaced stays until the last queue is dropped.
+                // A mapping that cannot be replaced stays until the last queue is dropped.
                 let _ = registers.let_go();
                 self.function = None;
             }
-            // A mapping that stays would keep the device open, so that nothing is proven.
+            // A remaining mapping would keep the device open, so that nothing is proven.
             Action::Cut if registers.let_go().is_ok() => {
                 self.abandon();
                 self.function = None;
@@ -264,11 +264,11 @@ impl Keeper {
             Phase::Live => self.begin(),
             Phase::Parked if self.lifecycle.is_stopping() => {}
             Phase::Parked => {
-                // A counter for people; no memory depends on its order.
+                // The counter is informative; no memory depends on its order.
                 self.shared.counters.resets.fetch_add(1, Ordering::Relaxed);
             }
             Phase::Fenced | Phase::Gone => {
-                // The controller is done with what queues have left behind.
+                // The controller no longer uses the memory that queues have left.
                 let (left, kept): (Vec<Pair>, Vec<Pair>) = std::mem::take(&mut self.pairs)
                     .into_iter()
                     .partition(|pair| pair.estate.is_some());
@@ -283,7 +283,7 @@ impl Keeper {
         self.shared.publish(phase);
     }
 
-    /// A session begins: what is known of the drive is shown.
+    /// Starts a session: publishes the facts about the drive.
     fn begin(&mut self) {
         self.was_fatal = false;
         if let (Some(controller), Some(namespace)) = (&self.controller, &self.namespace) {
@@ -292,7 +292,7 @@ impl Keeper {
         }
     }
 
-    /// Nothing that was asked is answered. Those who wait learn of it.
+    /// No pending command will be answered. Notifies the readers that wait for log pages.
     fn abandon(&mut self) {
         let waiting = std::mem::take(&mut self.waiting);
         let pending: Vec<Purpose> = self.admin.abandon().collect();
@@ -320,10 +320,10 @@ impl Keeper {
         }
     }
 
-    /// Creates the queue pair of a port, if a session lasts.
+    /// Creates the queue pair of a port, if a session is active.
     fn attach(&mut self, port: Arc<Port>) {
         if !self.lifecycle.is_ready() {
-            // The queue asks again in the next session.
+            // The queue repeats its request in the next session.
             return;
         }
         if !self.pairs.iter().any(|pair| Arc::ptr_eq(&pair.port, &port)) {
@@ -335,7 +335,7 @@ impl Keeper {
         self.send(ring.create_completion(), Purpose::CreateCompletion(port));
     }
 
-    /// A queue is no longer used.
+    /// Handles a queue that is no longer used.
     fn close(&mut self, port: Arc<Port>, estate: Estate) {
         let word = self.shared.word();
         let is_attached = port.attached.load(Ordering::Acquire) == word.session();
@@ -362,7 +362,7 @@ impl Keeper {
         }
     }
 
-    /// The controller no longer knows the queue pair of a port.
+    /// Frees the number of a port whose queue pair the controller no longer has.
     fn forget(&mut self, port: &Arc<Port>) {
         self.pairs.retain(|pair| !(Arc::ptr_eq(&pair.port, port) && pair.estate.is_some()));
         lock(&self.shared.known).numbers.push(port.number);
@@ -370,10 +370,10 @@ impl Keeper {
 
     fn abort(&mut self, named: Named) {
         if self.admin.any(|purpose| matches!(purpose, Purpose::Abort)) {
-            // One at a time: a controller that does not answer is reset soon.
+            // The keeper sends one Abort at a time: a controller that does not answer is reset soon.
             return;
         }
-        // A counter for people; no memory depends on its order.
+        // The counter is informative; no memory depends on its order.
         self.shared.counters.aborts.fetch_add(1, Ordering::Relaxed);
         self.send(abort(named.queue, named.cid), Purpose::Abort);
     }
@@ -391,13 +391,13 @@ impl Keeper {
             return;
         }
         if self.admin.any(|purpose| matches!(purpose, Purpose::Log(..))) {
-            // There is one page for their data.
+            // Log pages share one page for their data.
             return self.waiting.push((sqe, Purpose::Log(bytes, reply)));
         }
         self.send(sqe, Purpose::Log(bytes, reply));
     }
 
-    /// A log page that is late is no longer waited for, and those that wait for it are not read. The session continues.
+    /// Fails a late log page, and the log pages that wait for it. The session continues.
     fn give_up_log(&mut self, now: Nanos) {
         let mut is_late = false;
         for purpose in self.admin.late(now, LOG_TIME_MAX) {
@@ -421,7 +421,7 @@ impl Keeper {
         sqe.with(10, (dwords & 0xffff) << 16 | u32::from(number)).with(11, dwords >> 16)
     }
 
-    /// Sends a command now, or once there is room.
+    /// Sends a command now, or once there is space.
     fn send(&mut self, sqe: Sqe, purpose: Purpose) {
         if let Err(purpose) = self.admin.send(self.now, sqe, purpose) {
             self.waiting.push((sqe, purpose));
@@ -465,7 +465,7 @@ impl Keeper {
             }
             Purpose::DeleteCompletion(port) if is_good => self.forget(&port),
             Purpose::DeleteSubmission(_) | Purpose::DeleteCompletion(_) => {
-                // Its memory can be had back only by a reset.
+                // Only a reset can release the memory of the queue.
                 let reason = Reason::Admin("the deletion of a queue", cqe.status);
                 self.happens(now, Event::Broken(reason));
             }
@@ -489,7 +489,7 @@ impl Keeper {
         port.attached.store(REFUSED, Ordering::Release);
     }
 
-    /// The controller has the queue pair of a port.
+    /// Handles the creation of the queue pair of a port.
     fn attached(&mut self, port: Arc<Port>) {
         // Partner: `NvmeQueue::attach`.
         port.attached.store(self.shared.word().session(), Ordering::Release);
@@ -500,7 +500,7 @@ impl Keeper {
         }
     }
 
-    /// An asynchronous event: what happened is read, so that the next is reported, and the next is asked for.
+    /// Handles an asynchronous event: reads its log page, so that the next is reported, and requests the next event.
     fn event(&mut self, result: u64) {
         let log = (result >> 16) as u8;
         let sqe = self.log_page(log, PAGE as u32, DataPage::Steps);
@@ -513,8 +513,8 @@ impl Keeper {
         self.send(command(admin::ASYNC_EVENT, 0, (0, 0)), Purpose::Event);
     }
 
-    /// The namespace may have changed. One that grew is shown so; any other change ends the session, and the next
-    /// preparation says why.
+    /// Handles a possible change of the namespace. A larger namespace is published; any other change ends the session,
+    /// and the next preparation finds the reason.
     fn namespace_changed(&mut self, now: Nanos, is_good: bool) {
         let page = self.admin.page(DataPage::Namespace);
         let mut known = lock(&self.shared.known);
@@ -531,24 +531,24 @@ impl Keeper {
     }
 }
 
-/// The status of the controller. Some platforms answer with zeroes instead of ones for a device that has left, or whose
-/// memory is not decoded, which would mean that the controller is stopped. The capabilities (CAP) of a controller are
-/// constant, and their lower half is never zero: CAP.MQES is at least 1.
+/// Returns the status of the controller. Some platforms answer with zeroes instead of ones for a device that was
+/// removed or whose memory is not decoded, which would mean that the controller is stopped. The capabilities (CAP) of a
+/// controller are constant, and their lower half is never zero: CAP.MQES is at least 1.
 fn status(registers: &Registers) -> Csts {
     let read = || (registers.read(offset::CSTS), registers.read(offset::CAP));
     let (csts, cap) = match read() {
-        // Its memory may be decoded only since CSTS was read.
+        // Memory decoding may have been turned on only after the read of CSTS.
         (0, cap) if cap != 0 => read(),
         seen => seen,
     };
     if (csts, cap) == (0, 0) { Csts(u32::MAX) } else { Csts(csts) }
 }
 
-/// Whether a keeper has more to do.
+/// Whether a keeper has more work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// It has.
+    /// The keeper has more work.
     More,
-    /// The device is released or removed, and nothing of it is left.
+    /// The device is released or removed, and no queue remains.
     Over,
 }

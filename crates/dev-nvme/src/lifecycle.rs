@@ -1,4 +1,4 @@
-//! The life of a controller, as a function: what happened, at what time, to what is to be done.
+//! The lifecycle of a controller as a pure function: from an event and its time to the resulting actions.
 //!
 //! ```text
 //!                    Open
@@ -13,10 +13,10 @@
 //!      +--------------------------------------------------------------------------------+
 //!   any: the device is absent --> Removed        Disabling, when stopping --RDY = 0--> Closed
 //! ```
-//! **The rule.** A command that changes blocks may be answered as failed only when it can no longer be executed: after
-//! CC.EN = 0 was written and CSTS.RDY = 0 was read, when the device has left the bus, or when it was given back
-//! ([`Action::Cut`]). Only then are [`Phase::Fenced`] and [`Phase::Gone`] published. Until then nothing is answered
-//! that the controller did not complete.
+//! **The rule.** A command that changes blocks may be answered as failed only if it can no longer be executed: after
+//! CC.EN = 0 was written and CSTS.RDY = 0 was read, after the device has left the bus, or after it was given back
+//! ([`Action::Cut`]). Only then are [`Phase::Fenced`] and [`Phase::Gone`] published. Until then, the driver answers
+//! only the commands that the controller completed.
 
 use crate::error::Reason;
 use crate::limits::{
@@ -29,18 +29,18 @@ use strake_units::Nanos;
 #[cfg(test)]
 mod tests;
 
-/// What queues may do.
+/// The operations that queues may perform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Commands are sent, by queues that the controller has.
+    /// Queues that the controller has may send commands.
     Live = 0,
-    /// The registers are left alone. What was sent may be executed, and is not answered.
+    /// Queues do not access the registers. The controller may execute sent commands, which are not answered.
     Parked = 1,
-    /// The same, and nothing that was sent can be executed any longer: it may be sent again.
+    /// As `Parked`, but no sent command can be executed any longer: queues may send it again.
     Fenced = 2,
-    /// Nothing can be executed any longer, and nothing is sent again: all fails.
+    /// No command can be executed any longer, and none is sent again: all requests fail.
     Gone = 3,
-    /// The controller cannot be stopped: what was sent may be executed at any time.
+    /// The controller cannot be stopped: it may execute sent commands at any time.
     Unfenced = 4,
 }
 
@@ -83,61 +83,61 @@ pub(crate) struct Named {
     pub(crate) cid: u16,
 }
 
-/// What happened.
+/// An input of the state machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     /// The device was opened.
     Open,
     /// CSTS was read.
     Status(Csts),
-    /// No data core is at the registers, and none goes there.
+    /// No data core accesses the registers, and none will.
     Parked,
-    /// The function was reset, or that failed.
+    /// The reset of the function finished, or failed.
     FunctionReset,
-    /// The step was answered well, or not.
+    /// The answer to a step: success, or the reason of the failure.
     Answered(Result<(), Reason>),
-    /// The device is on the bus, as far as its configuration space says, or it is not.
+    /// The device is on the bus according to its configuration space, or it is not.
     Present,
     Absent,
-    /// A command has no answer after the time of an Abort.
+    /// A command has no answer within the time limit of an Abort.
     AbortDue(Named),
-    /// A command has no answer after the time of a reset, or a completion was wrong.
+    /// A command has no answer within the time limit of a reset, or a completion was wrong.
     Broken(Reason),
-    /// The device has to be given back.
+    /// The device must be given back.
     Stop,
     /// The device was given back: the kernel has turned its bus mastering off, and no memory is mapped for it.
     Cut,
 }
 
-/// What is to be done.
+/// An output of the state machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// Queues learn of the phase.
+    /// Publish the phase to queues.
     Publish(Phase),
     /// Wait for all data cores to leave the registers: [`Event::Parked`].
     Park,
-    /// CC.EN = 0.
+    /// Write CC.EN = 0.
     Disable,
-    /// The admin queue, and CC.EN = 1.
+    /// Set up the admin queue, and write CC.EN = 1.
     Enable,
     /// Reset the function, with memory decoding and bus mastering on afterwards: [`Event::FunctionReset`].
     ResetFunction,
     /// Send the command of the step: [`Event::Answered`].
     Ask(Step),
-    /// Look whether the device is on the bus: [`Event::Present`] or [`Event::Absent`].
+    /// Check whether the device is on the bus: [`Event::Present`] or [`Event::Absent`].
     Look,
     /// Abort a command.
     Abort(Named),
-    /// CC.SHN.
+    /// Write CC.SHN.
     ShutDown,
-    /// Nothing is done with the device any more.
+    /// Stop using the device.
     Close,
-    /// The same for a controller that cannot be stopped: [`Event::Cut`] when the kernel has taken it back. What it has
-    /// fetched can only change blocks before the next driver disables it, and no one reads them before.
+    /// Stop using a controller that cannot be stopped: [`Event::Cut`] after the kernel has taken it back. The commands
+    /// that it fetched can change blocks only until the next driver disables it, and no driver reads them before.
     Cut,
 }
 
-/// Where the controller is; see the diagram of the module.
+/// The state of the controller; see the diagram of the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     New,
@@ -162,7 +162,7 @@ pub(crate) enum Then {
     ShutDown,
 }
 
-/// What a reset is for.
+/// The purpose of a reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Goal {
     Serve,
@@ -175,27 +175,27 @@ enum Goal {
 pub(crate) struct Lifecycle {
     pub(crate) state: State,
     goal: Goal,
-    /// Nothing that was sent can be executed any longer.
+    /// Whether no sent command can be executed any longer.
     fenced: bool,
-    /// Times that the controller was tried to be made ready since it last was.
+    /// Failed tries to make the controller ready since it was last ready.
     tries: u8,
-    /// When it was reset, the latest last.
+    /// The times of the resets; the latest is last.
     resets: [Option<Nanos>; RESETS_MAX],
-    /// How long it says that it may take to become ready.
+    /// The controller's own limit for becoming ready.
     ready_time: Nanos,
-    /// Why it was last reset, or failed.
+    /// The reason of the last reset or failure.
     pub(crate) reason: Option<Reason>,
 }
 
 type Next = (Lifecycle, Vec<Action>);
 
 impl Lifecycle {
-    /// A controller that says that it may take so many units of 500 ms to become ready.
+    /// Returns a controller whose limit for becoming ready is `ready_units` times 500 ms.
     pub(crate) fn new(ready_units: u64) -> Self {
         Self {
             state: State::New,
             goal: Goal::Serve,
-            // What an earlier process sent may be executed until the first RDY = 0.
+            // The controller may execute commands of an earlier process until the first RDY = 0.
             fenced: false,
             tries: 0,
             resets: [None; RESETS_MAX],
@@ -204,12 +204,12 @@ impl Lifecycle {
         }
     }
 
-    /// Whether nothing happens any more.
+    /// Whether the state is final.
     pub(crate) const fn is_over(&self) -> bool {
         matches!(self.state, State::Closed | State::Removed)
     }
 
-    /// Whether the next step is awaited.
+    /// Whether the machine waits for the next step.
     pub(crate) const fn is_changing(&self) -> bool {
         match self.state {
             State::Disabling { .. }
@@ -232,12 +232,12 @@ impl Lifecycle {
         matches!(self.goal, Goal::Stop)
     }
 
-    /// Whether it answers commands.
+    /// Whether the controller answers commands.
     pub(crate) const fn is_ready(&self) -> bool {
         matches!(self.state, State::Ready)
     }
 
-    /// The transition.
+    /// Performs a transition.
     pub(crate) fn next(self, now: Nanos, event: Event) -> Next {
         if self.is_over() {
             return (self, Vec::new());
@@ -277,7 +277,7 @@ impl Lifecycle {
         self.to(State::Parking { until, then }, actions)
     }
 
-    /// Something is wrong. Only a ready controller is reset for it: in all other states that is under way.
+    /// Handles a failure. Only a ready controller is reset for it: in all other states a reset is in progress.
     fn trouble(mut self, now: Nanos, reason: Reason, then: Then) -> Next {
         match self.state {
             State::Ready => {
@@ -300,7 +300,7 @@ impl Lifecycle {
         }
     }
 
-    /// Takes note of a reset. True when there were too many.
+    /// Records a reset. Returns true if there were too many.
     fn is_storm(&mut self, now: Nanos) -> bool {
         let recent = self.resets.iter().flatten().filter(|at| now.since(**at) < RESET_SPAN).count();
         self.resets.rotate_left(1);
@@ -308,7 +308,7 @@ impl Lifecycle {
         recent >= RESETS_MAX - 1
     }
 
-    /// A controller that no queue uses is disabled once more, as often as that makes sense.
+    /// Disables a controller that no queue uses once more, up to the limit of tries.
     fn again(mut self, now: Nanos, reason: Reason) -> Next {
         self.tries += 1;
         if reason.is_final() || self.tries >= READY_TRIES {
@@ -320,7 +320,7 @@ impl Lifecycle {
 
     fn unreadable(self, now: Nanos) -> Next {
         match self.state {
-            // Its memory is not decoded, which a reset of the function repairs.
+            // Memory decoding is off; a reset of the function turns it on.
             State::Disabling { function_was_reset: false, .. } => {
                 self.to(State::Resetting, vec![Action::ResetFunction])
             }
@@ -374,7 +374,7 @@ impl Lifecycle {
         }
     }
 
-    /// RDY = 0 after CC.EN = 0: nothing that was sent can be executed any longer.
+    /// Handles RDY = 0 after CC.EN = 0: no sent command can be executed any longer.
     fn fence(mut self, now: Nanos) -> Next {
         self.fenced = true;
         if self.state == State::Unfenced && self.goal == Goal::Serve {
@@ -391,13 +391,13 @@ impl Lifecycle {
         }
     }
 
-    /// The controller has not become not ready in time.
+    /// Handles a controller that did not become not ready in time.
     fn late(mut self) -> Next {
         if let State::Disabling { function_was_reset: false, .. } = self.state {
             return self.to(State::Resetting, vec![Action::ResetFunction]);
         }
         self.reason = Some(Reason::NeverDisabled);
-        // If no queue has used it since it was fenced, there is nothing that could be executed.
+        // If no queue has used the controller since it was fenced, it has no command to execute.
         let (state, phase) = match self.fenced {
             true => (State::Failed, Phase::Gone),
             false => (State::Unfenced, Phase::Unfenced),
@@ -449,7 +449,7 @@ impl Lifecycle {
         }
     }
 
-    /// A controller that no command can be sent to is given back.
+    /// Gives back a controller to which no command can be sent.
     fn give_back(self) -> Next {
         match self.state {
             State::Unfenced => (self, vec![Action::Cut]),

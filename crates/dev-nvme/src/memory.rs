@@ -1,7 +1,7 @@
-//! Memory that a controller reads and writes while the host does: its registers, and rings.
+//! Memory that a controller and the host access concurrently: its registers, and rings.
 //!
-//! Nothing here is ever borrowed as bytes. Words of ordinary memory are atomics, so that the other side may change them
-//! at any time; registers are read and written as volatile words.
+//! This module never borrows such memory as bytes. Words of ordinary memory are atomics, so that the other side may
+//! change them at any time; registers are read and written as volatile words.
 
 use crate::sigbus::Watch;
 use rustix::fd::BorrowedFd;
@@ -14,20 +14,20 @@ use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// A mapping of whole pages, which it unmaps.
+/// A mapping of whole pages; dropping it unmaps them.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     base: NonNull<c_void>,
     bytes: usize,
 }
 
-// SAFETY: a `Mapping` is a range of addresses. What is in it is accessed by atomic and by volatile words only.
+// SAFETY: a `Mapping` is a range of addresses. Its content is accessed only by atomic and by volatile words.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Zeroed memory of this process. Its pages come when they are touched, or mapped for a device.
+    /// Maps zeroed memory of this process. Its pages are allocated when they are touched or mapped for a device.
     fn anonymous(bytes: usize) -> io::Result<Self> {
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
         // SAFETY: a private anonymous mapping at an address that the kernel chooses touches nothing that exists.
@@ -36,7 +36,7 @@ impl Mapping {
         Ok(Self { base, bytes })
     }
 
-    /// Registers of a device, at `offset` of its file.
+    /// Maps the registers of a device at `offset` of its file.
     pub(crate) fn of_device(device: BorrowedFd<'_>, offset: u64, bytes: usize) -> io::Result<Self> {
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
         // SAFETY: a new mapping at an address that the kernel chooses touches nothing that exists. What it maps are
@@ -49,7 +49,7 @@ impl Mapping {
 
 #[cfg(test)]
 impl Mapping {
-    /// Reads its first word.
+    /// Reads the first word.
     pub(crate) fn touch(&self) -> u32 {
         // SAFETY: the mapping is at least a page, and aligned to one.
         unsafe { self.base.cast::<u32>().as_ptr().read_volatile() }
@@ -71,7 +71,7 @@ pub(crate) struct SharedMemory {
 }
 
 impl SharedMemory {
-    /// `bytes` bytes, rounded up to whole pages.
+    /// Allocates `bytes` bytes, rounded up to whole pages.
     pub(crate) fn new(bytes: usize) -> io::Result<Self> {
         let bytes = bytes.max(1).next_multiple_of(crate::limits::PAGE);
         Ok(Self { mapping: Mapping::anonymous(bytes)? })
@@ -85,7 +85,7 @@ impl SharedMemory {
         self.mapping.base.as_ptr() as usize
     }
 
-    /// Its words.
+    /// The words of the memory.
     #[inline]
     pub(crate) fn words(&self) -> &[AtomicU64] {
         // SAFETY: the mapping is page-aligned, readable and writable, this long, zeroed at first, and lives as long as
@@ -93,7 +93,7 @@ impl SharedMemory {
         unsafe { slice::from_raw_parts(self.mapping.base.as_ptr().cast(), self.mapping.bytes / 8) }
     }
 
-    /// Copies bytes in from `at` on.
+    /// Copies `bytes` into the memory from byte `at` on.
     pub(crate) fn put(&self, at: usize, bytes: &[u8]) {
         self.each(at, bytes.len(), |word, inside, range| {
             let mut value = word.load(Ordering::Relaxed).to_ne_bytes();
@@ -102,14 +102,14 @@ impl SharedMemory {
         });
     }
 
-    /// Copies bytes out from `at` on.
+    /// Copies bytes from byte `at` on out of the memory.
     pub(crate) fn get(&self, at: usize, out: &mut [u8]) {
         self.each(at, out.len(), |word, inside, range| {
             out[range].copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes()[inside]);
         });
     }
 
-    /// The words that hold `bytes` bytes from `at` on: the bytes inside each, and which of all they are.
+    /// Visits the words of `bytes` bytes from byte `at` on, each with the range in the word and that in the whole.
     fn each(
         &self,
         at: usize,
@@ -127,33 +127,33 @@ impl SharedMemory {
     }
 }
 
-/// The registers of a controller (BAR 0): a device's, or memory that a model of a device looks at.
+/// The registers of a controller (BAR 0): those of a device, or memory that a model of a device reads.
 #[derive(Debug)]
 pub struct Registers {
-    // Dropped first: the range is watched while it is mapped. Memory of this process is not.
+    // Dropped first: the range is watched while it is mapped. Memory of this process is not watched.
     watch: Option<Watch>,
     mapping: Mapping,
 }
 
 impl Registers {
-    /// Registers of a device. An access does not end the process once they cannot be reached.
+    /// Returns the registers of a device. If they become unreachable, an access does not end the process.
     pub(crate) fn of_device(mapping: Mapping) -> io::Result<Arc<Self>> {
         let watch = Watch::new(mapping.base.as_ptr() as usize, mapping.bytes)?;
         Ok(Arc::new(Self { watch: Some(watch), mapping }))
     }
 
-    /// Registers in memory.
+    /// Returns registers in memory.
     pub(crate) fn of_memory(bytes: usize) -> io::Result<Arc<Self>> {
         let bytes = bytes.next_multiple_of(crate::limits::PAGE);
         Ok(Arc::new(Self { watch: None, mapping: Mapping::anonymous(bytes)? }))
     }
 
-    /// Whether an access has failed since the registers were mapped: they read as ones, and writes go nowhere.
+    /// Whether an access has failed since the registers were mapped: they then read as ones, and writes have no effect.
     pub(crate) fn was_cut(&self) -> bool {
         self.watch.as_ref().is_some_and(Watch::was_cut)
     }
 
-    /// Maps the registers of the device once more if they were cut. No other thread accesses them.
+    /// Maps the registers of the device again if they were cut. No other thread accesses them.
     pub(crate) fn restore(&self, device: BorrowedFd<'_>, offset: u64) -> io::Result<()> {
         let Some(watch) = self.watch.as_ref().filter(|watch| watch.was_cut()) else {
             return Ok(());
@@ -161,7 +161,7 @@ impl Registers {
         let (protection, flags) =
             (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED);
         let (base, bytes) = (self.mapping.base.as_ptr(), self.mapping.bytes);
-        // Before: an access that fails as soon as they are mapped has to count.
+        // This precedes the mapping: an access that fails right after the mapping must count.
         watch.set_cut(false);
         // SAFETY: the range is a whole mapping of this crate, in which there are registers and no objects. It stays
         // mapped, readable and writable, without a moment in between (mmap(2), MAP_FIXED).
@@ -169,13 +169,13 @@ impl Registers {
         Ok(mapped.map(drop).inspect_err(|_| watch.set_cut(true))?)
     }
 
-    /// Releases the device: a mapping of its registers would keep it open. What is there then is memory that reads as
-    /// ones, as a device that is gone; where queues still have an address in it, it does no harm.
+    /// Releases the device: a mapping of its registers would keep it open. The addresses are then memory that reads as
+    /// ones, as for a removed device; remaining pointers of queues into it do no harm.
     pub(crate) fn let_go(&self) -> io::Result<()> {
         self.watch.as_ref().map_or(Ok(()), Watch::cover)
     }
 
-    /// How many bytes of registers there are.
+    /// The number of bytes of the registers.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.mapping.bytes
@@ -193,7 +193,7 @@ impl Registers {
     /// Reads a register.
     ///
     /// # Panics
-    /// When there is none at `offset`.
+    /// There is no register at `offset`.
     #[must_use]
     pub fn read(&self, offset: usize) -> u32 {
         // SAFETY: the address is inside the mapping and a multiple of 4. Whatever is there, reading it as a volatile
@@ -201,16 +201,16 @@ impl Registers {
         unsafe { self.at(offset).as_ptr().read_volatile() }
     }
 
-    /// Reads a register of 64 bits as two words, the lower first, as every controller permits (Base, section 3.1.1).
+    /// Reads a register of 64 bits as two words, the lower first; every controller permits this (Base, section 3.1.1).
     #[must_use]
     pub fn read_long(&self, offset: usize) -> u64 {
         u64::from(self.read(offset)) | u64::from(self.read(offset + 4)) << 32
     }
 
-    /// Writes a register. Earlier writes to memory are visible to the device before.
+    /// Writes a register. Earlier writes to memory are visible to the device before this write.
     ///
     /// # Panics
-    /// When there is none at `offset`.
+    /// There is no register at `offset`.
     pub fn write(&self, offset: usize, value: u32) {
         order_device_writes();
         // SAFETY: as for `read`; the mapping is writable.
@@ -231,24 +231,24 @@ pub(crate) struct Doorbell {
     registers: Arc<Registers>,
 }
 
-// SAFETY: the address is inside of registers that it keeps, and `Registers` is `Send` itself.
+// SAFETY: the address is inside of registers that `registers` keeps, and `Registers` is `Send` itself.
 unsafe impl Send for Doorbell {}
 
 impl Doorbell {
-    /// The doorbell at `offset`.
+    /// Returns the doorbell at `offset`.
     ///
     /// # Panics
-    /// When there is none.
+    /// There is no register at `offset`.
     pub(crate) fn new(registers: &Arc<Registers>, offset: usize) -> Self {
         Self { at: registers.at(offset), registers: Arc::clone(registers) }
     }
 
-    /// Writes it. Earlier writes to memory are visible to the device before.
+    /// Writes the doorbell. Earlier writes to memory are visible to the device before this write.
     #[inline]
     pub(crate) fn ring(&self, value: u32) {
         debug_assert!(self.registers.bytes() > 0);
         order_device_writes();
-        // SAFETY: the address was checked when this was made, and `registers` keeps the mapping.
+        // SAFETY: `new` checked the address, and `registers` keeps the mapping.
         unsafe { self.at.as_ptr().write_volatile(value) };
     }
 }
@@ -256,7 +256,7 @@ impl Doorbell {
 /// Orders writes to memory before the write of a register that follows.
 #[inline]
 fn order_device_writes() {
-    // Keeps the compiler from moving stores; on x86 the processor does not.
+    // The fence keeps the compiler from moving stores; the processor does not move them on x86.
     fence(Ordering::Release);
     #[cfg(target_arch = "aarch64")]
     // SAFETY: a barrier changes nothing. A fence of the language orders accesses of processors only; this one orders
@@ -266,19 +266,19 @@ fn order_device_writes() {
     }
 }
 
-/// Copies bytes of this process at an address that another part of it was given.
+/// Copies bytes of this process at an address that another part of the process received.
 ///
 /// # Safety
-/// `bytes` bytes at `address` belong to a live allocation, and no other thread writes them meanwhile.
+/// `bytes` bytes at `address` belong to a live allocation, and no other thread writes them during the call.
 pub(crate) unsafe fn copy_out(address: usize, out: &mut [u8]) {
     // SAFETY: as promised by the caller; `out` is borrowed exclusively, so that they do not overlap.
     unsafe { std::ptr::copy_nonoverlapping(address as *const u8, out.as_mut_ptr(), out.len()) };
 }
 
-/// The other direction.
+/// Copies in the other direction.
 ///
 /// # Safety
-/// As for [`copy_out`], and no other thread reads them meanwhile.
+/// As for [`copy_out`]; also, no other thread reads the bytes during the call.
 pub(crate) unsafe fn copy_in(address: usize, bytes: &[u8]) {
     // SAFETY: as promised by the caller; `bytes` is memory of its own.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), address as *mut u8, bytes.len()) };
@@ -291,7 +291,7 @@ mod tests {
     use rustix::io::pread;
     use std::os::fd::AsFd;
 
-    /// What still has an address in the registers neither keeps the device nor reaches it.
+    /// A remaining pointer into the registers neither keeps the device open nor reaches it.
     #[test]
     fn registers_that_were_let_go_read_as_ones_and_reach_nothing() {
         let file = memfd_create("registers", MemfdFlags::CLOEXEC).expect("there is memory");

@@ -1,4 +1,4 @@
-//! A queue: slots that own requests, and the rings that carry them while the controller has them.
+//! A queue: slots that own requests, and the rings that carry the requests while the controller has them.
 //!
 //! ```text
 //!            +--> Ready <-- more of it is to be done, again, or the session ended and is fenced --+
@@ -9,7 +9,7 @@
 //!                  |
 //!                  +--> poll
 //! ```
-//! A command that was sent leaves `Sent` by its completion, or by the fence of its session, and in no other way.
+//! A command leaves `Sent` only by its completion or by the fence of its session.
 
 pub(crate) mod data;
 mod piece;
@@ -41,7 +41,7 @@ use strake_units::{Lba, Nanos};
 
 pub(crate) use piece::device_info;
 
-/// What a queue leaves behind: memory that the controller may still use.
+/// The memory that a dropped queue leaves, which the controller may still use.
 #[derive(Debug)]
 pub(crate) struct Estate {
     slots: Box<[Slot]>,
@@ -50,7 +50,7 @@ pub(crate) struct Estate {
 }
 
 impl Drop for Estate {
-    /// The controller is done with it.
+    /// Returns the chunks: the controller no longer uses them.
     fn drop(&mut self) {
         for slot in &self.slots {
             if let Loan::Bounce(chunk) = slot.loan {
@@ -66,40 +66,40 @@ pub struct NvmeQueue {
     registers: Arc<Registers>,
     port: Arc<Port>,
     ability: Ability,
-    /// The word while this queue may send; [`Word::NONE`] otherwise.
+    /// The session word while this queue may send; [`Word::NONE`] otherwise.
     live: Word,
-    /// The session to which what is sent belongs.
+    /// The session to which the sent commands belong.
     session: Option<u64>,
-    /// The session for which the keeper was asked to create the queue pair.
+    /// The session for which the queue requested its queue pair.
     asked: Option<u64>,
-    /// A completion of the session was wrong: no other is believed.
+    /// Whether a completion of the session was wrong: the queue then ignores all others.
     is_broken: bool,
-    /// Losses of the cache that were known when the queue was opened.
+    /// The counter of cache losses when the queue was opened.
     renewals: u64,
     rings: Rings,
     view: View,
     slots: Box<[Slot]>,
     free: Vec<SlotIndex>,
     lists: Vec<u16>,
-    /// To be sent, in order.
+    /// The slots to be sent, in order.
     ready: VecDeque<SlotIndex>,
-    /// To be given back.
+    /// The slots to be given back.
     over: VecDeque<SlotIndex>,
-    /// Commands that are outstanding, and how many may be.
+    /// The number of outstanding commands, and its limit.
     sent: u16,
     sent_max: u16,
-    /// A request can be sent without a look at anything else: commands may be sent, none waits, and the rings have room
+    /// Whether a request can be sent without further checks: commands may be sent, none waits, and the rings have space
     /// for all slots.
     is_open: bool,
-    /// The latest time that is known, and when the ages are looked at next.
+    /// The latest known time, and the time of the next scan of the ages.
     now: Nanos,
     scan_at: Nanos,
 }
 
-/// Entries of the rings of a queue for `depth` requests.
+/// Returns the entries of the rings of a queue for `depth` requests.
 fn entries(depth: u32, cap: Capabilities) -> u16 {
     let wanted = depth.max(1) * ENTRIES_PER_REQUEST;
-    // A ring of n entries holds n - 1; two are the least that there may be (Base, section 3.3.1).
+    // A ring of n entries holds n - 1 commands; two entries are the minimum (Base, section 3.3.1).
     wanted.next_power_of_two().clamp(2, cap.entries_max()).min(u16::MAX.into()) as u16
 }
 
@@ -149,7 +149,7 @@ impl NvmeQueue {
         })
     }
 
-    /// The PRPs of a read or write that can be sent at once as one command, and its blocks.
+    /// Returns the PRPs and the blocks of a read or write that can be sent immediately as one command.
     #[inline(always)]
     fn in_place<const OPCODE: u8>(&self, one: One) -> Option<((u64, u64), u32)> {
         let (ability, One { at, address, bytes, .. }) = (&self.ability, one);
@@ -167,10 +167,10 @@ impl NvmeQueue {
         self.view.prps_nearby(address, bytes).map(|prps| (prps, count))
     }
 
-    /// Takes a read or write. One of a single buffer, as nearly all are, is sent at once; others go the long way. The
-    /// operation is made where it is kept, because moving it costs more than all checks.
+    /// Takes a read or write. A request with a single buffer, the usual case, is sent immediately; others take the slow
+    /// path. The operation is constructed in its slot, because moving it costs more than all checks.
     #[inline(always)]
-    // Handing the request back is the contract of `IoQueue::submit`.
+    // `IoQueue::submit` must return the request.
     #[allow(clippy::result_large_err)]
     fn take<const OPCODE: u8>(
         &mut self,
@@ -191,7 +191,7 @@ impl NvmeQueue {
         Ok(())
     }
 
-    /// Has a request sent in pieces, or later.
+    /// Sends a request in pieces, or later.
     #[cold]
     #[inline(never)]
     fn take_slowly(&mut self, index: SlotIndex, io: Io) {
@@ -205,7 +205,7 @@ impl NvmeQueue {
         self.is_open = has_room && self.live != Word::NONE && self.ready.is_empty();
     }
 
-    /// Judges a request, and sends it if that is possible now.
+    /// Checks a request, and sends it if that is possible now.
     fn start(&mut self, index: SlotIndex) {
         let slot = &mut self.slots[usize::from(index)];
         slot.left = slot.op().range(self.ability.block).blocks;
@@ -232,7 +232,7 @@ impl NvmeQueue {
         self.rings.push(&Command { head, prps, arguments });
     }
 
-    /// Sends what waits, as far as there is room and memory.
+    /// Sends waiting requests, as far as there are entries and memory.
     #[cold]
     fn admit(&mut self) {
         if self.live == Word::NONE {
@@ -254,7 +254,7 @@ impl NvmeQueue {
         }
     }
 
-    /// A command was completed. False when there is no such command.
+    /// Handles the completion of a command. Returns false if there is no such command.
     #[inline(always)]
     fn complete(
         &mut self,
@@ -289,7 +289,7 @@ impl NvmeQueue {
         self.renewals != self.shared.renewals.load(Ordering::Acquire)
     }
 
-    /// The same for what is not a whole request that succeeded.
+    /// Does the same for a command that failed or is not a whole request.
     #[cold]
     fn complete_slowly(&mut self, index: SlotIndex, status: Status) {
         let block = self.ability.block;
@@ -302,7 +302,7 @@ impl NvmeQueue {
         let has_lost = self.has_lost();
         let slot = &mut self.slots[usize::from(index)];
         if status.is_success() {
-            // What a flush was to make stable, or a read was to return, may have been lost before.
+            // The data that a flush should make stable, or that a read should return, may have been lost before.
             let relies = matches!(slot.op(), Op::Read { .. } | Op::Flush);
             if has_lost && relies {
                 return self.end(index, Err(IoErrorKind::Gone));
@@ -323,7 +323,7 @@ impl NvmeQueue {
         }
     }
 
-    /// The session is not the one that this queue sends in: looks what may be done.
+    /// The session has changed: determines what the queue may do.
     #[cold]
     fn look(&mut self, word: Word) {
         self.live = Word::NONE;
@@ -344,9 +344,9 @@ impl NvmeQueue {
         }
     }
 
-    /// Asks for the queue pair in a session, and uses it once it exists.
+    /// Requests the queue pair in a session, and uses it once it exists.
     fn attach(&mut self, word: Word) {
-        // Partner: the keeper, which stores it after the pair was created.
+        // Partner: the keeper, which stores it after the creation of the pair.
         let attached = self.port.attached.load(Ordering::Acquire);
         if attached == REFUSED {
             while let Some(index) = self.ready.pop_front() {
@@ -365,7 +365,7 @@ impl NvmeQueue {
         (self.session, self.live) = (Some(word.session()), word);
     }
 
-    /// Takes over what the session knows of the namespace.
+    /// Takes over the session's properties of the namespace.
     fn renew(&mut self) {
         if let Some(facts) = &lock(&self.shared.known).facts {
             self.ability = Ability::of(facts);
@@ -376,7 +376,7 @@ impl NvmeQueue {
         let cap = self.shared.cap;
         let index = usize::from(self.port.number) * 2;
         let (tail, head) = (cap.doorbell(index), cap.doorbell(index + 1));
-        // Partner: the keeper, which stores it before the session begins.
+        // Partner: the keeper, which stores it before the start of the session.
         let is_shadowed = self.shared.uses_shadow.load(Ordering::Acquire);
         let shadow = is_shadowed.then(|| Shadow {
             shared: Arc::clone(&self.shared),
@@ -405,10 +405,10 @@ impl NvmeQueue {
         }
     }
 
-    /// Takes completions, as far as the batch has room. True when there are no more.
+    /// Takes completions while the batch has space. Returns true if there are no more.
     #[inline]
     fn collect(&mut self, batch: &mut CompletionBatch) -> bool {
-        // A loss is known before the session begins in which it would matter.
+        // A loss is published before the start of the session in which it matters.
         let has_lost = self.has_lost();
         while batch.room() > 0 {
             let Some((cid, status)) = self.rings.pop() else { return true };
@@ -423,7 +423,7 @@ impl NvmeQueue {
     }
 }
 
-/// A read or write of one buffer; another one is none, of no bytes.
+/// A read or write of one buffer. The default, with no bytes, stands for any other request.
 #[derive(Clone, Copy, Default)]
 struct One {
     at: u64,
@@ -508,7 +508,7 @@ impl IoQueue for NvmeQueue {
         if !self.ready.is_empty() || !self.over.is_empty() {
             self.admit();
             if self.rings.has_news() {
-                // A core that saw nothing complete may not come here by another doorbell.
+                // A core without a completion may not call `ring_doorbell` again.
                 let Self { shared, port, rings, live, .. } = self;
                 shared.at_registers(port, *live, || rings.ring_tail());
             }
@@ -523,14 +523,14 @@ impl IoQueue for NvmeQueue {
         } else if self.live != Word::NONE || !self.over.is_empty() {
             Readiness::Poll
         } else {
-            // The keeper is at work, which takes milliseconds at least.
+            // The keeper is working, which takes milliseconds at least.
             Readiness::At(self.now.plus(TURN))
         }
     }
 }
 
 impl Drop for NvmeQueue {
-    /// Never waits for the controller: what it may still use goes to the keeper.
+    /// Never waits for the controller: the memory that it may still use goes to the keeper.
     fn drop(&mut self) {
         let slots = std::mem::take(&mut self.slots);
         let (rings, port) = (self.rings.block(), Arc::clone(&self.port));

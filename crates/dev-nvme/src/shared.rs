@@ -1,4 +1,4 @@
-//! What the keeper of a controller, the device and its queues have in common.
+//! State that the keeper of a controller, the device and its queues share.
 
 use crate::error::Reason;
 use crate::facts::Facts;
@@ -14,12 +14,12 @@ use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Thread;
 
-/// A session and its phase in one word. A session begins when the controller becomes ready.
+/// A session and its phase in one word. A session starts when the controller becomes ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Word(pub(crate) u64);
 
 impl Word {
-    /// No session is like this.
+    /// A value that differs from every session.
     pub(crate) const NONE: Self = Self(u64::MAX);
 
     pub(crate) const fn new(session: u64, phase: Phase) -> Self {
@@ -41,7 +41,7 @@ impl Word {
     }
 }
 
-/// What a queue and the keeper know of each other.
+/// State that a queue and the keeper share.
 #[derive(Debug)]
 pub(crate) struct Port {
     /// The number of the queue pair.
@@ -50,32 +50,32 @@ pub(crate) struct Port {
     /// Addresses of the submission and of the completion queue.
     pub(crate) submission: u64,
     pub(crate) completion: u64,
-    /// The session in which the controller has the queue pair; [`REFUSED`] when it did not create it.
+    /// The session in which the controller has the queue pair; [`REFUSED`] if the controller did not create it.
     pub(crate) attached: AtomicU64,
-    /// The core of the queue is at the registers.
+    /// Whether the core of the queue is accessing the registers.
     pub(crate) at_registers: AtomicU32,
 }
 
 /// See [`Port::attached`].
 pub(crate) const REFUSED: u64 = u64::MAX;
 
-/// What the keeper is asked for.
+/// A request to the keeper.
 pub(crate) enum Request {
-    /// Create the queue pair, in the session that is live.
+    /// Create the queue pair in the active session.
     Attach(Arc<Port>),
-    /// A command has no answer after the time of an Abort.
+    /// A command has no answer within the time limit of an Abort.
     AbortDue(Named),
-    /// The session cannot continue, because of this.
+    /// The session cannot continue, for this reason.
     Broken(u64, Reason),
-    /// The queue is no longer used. What is unanswered of it, and its memory, stay until the controller is done.
+    /// The queue is no longer used. Its unanswered commands and memory stay until the controller is done with them.
     Closed(Arc<Port>, Estate),
-    /// A log page: its number and its bytes.
+    /// Read a log page: its number and its bytes.
     Log(u8, u32, SyncSender<Result<Vec<u8>, Reason>>),
-    /// The device is to be given back.
+    /// Give the device back.
     Stop,
 }
 
-/// Counters, for people and for tests.
+/// Counters, for users and for tests.
 #[derive(Debug, Default)]
 pub struct Counters {
     /// Commands whose data was copied, because its memory is not mapped.
@@ -88,7 +88,7 @@ pub struct Counters {
     pub(crate) aborts: AtomicU64,
 }
 
-/// Chunks of memory for data that controllers do not see.
+/// Chunks of memory for data that controllers do not reach.
 #[derive(Debug)]
 pub(crate) struct BouncePool {
     pub(crate) memory: Tabled,
@@ -109,37 +109,37 @@ impl BouncePool {
         lock(&self.free).push(chunk);
     }
 
-    /// Where a chunk begins in the block.
+    /// Returns the offset of a chunk in the block.
     pub(crate) const fn offset(chunk: u16) -> usize {
         chunk as usize * BOUNCE_BYTES
     }
 }
 
-/// What is known to control threads.
+/// State for control threads.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     pub(crate) facts: Option<Facts>,
-    /// Numbers of queue pairs that no queue has.
+    /// Numbers of queue pairs that no queue uses.
     pub(crate) numbers: Vec<u16>,
-    /// Why the controller was last reset or given up.
+    /// The reason of the last reset or failure of the controller.
     pub(crate) reason: Option<Reason>,
 }
 
-/// See the module.
+/// The shared state; see the documentation of the module.
 pub(crate) struct Shared {
     word: AtomicU64,
-    /// Without asymmetric barriers, data cores order their accesses themselves.
+    /// Whether asymmetric barriers exist. Without them, data cores order their accesses themselves.
     has_barrier: bool,
     pub(crate) known: Mutex<Known>,
-    /// Rung when the phase changes.
+    /// Notified when the phase changes.
     pub(crate) changed: Condvar,
     inbox: Mutex<VecDeque<Request>>,
     has_requests: AtomicBool,
     keeper: Mutex<Option<Thread>>,
-    /// The last session in which something that completed may have been lost with the cache.
+    /// The number of times that the volatile cache may have lost completed writes.
     pub(crate) renewals: AtomicU64,
     pub(crate) counters: Counters,
-    /// Read once: data cores read no registers.
+    /// Read once, because data cores read no registers.
     pub(crate) cap: Capabilities,
     pub(crate) window: Arc<Window>,
     pub(crate) bounces: Arc<BouncePool>,
@@ -147,11 +147,11 @@ pub(crate) struct Shared {
     pub(crate) zeroes: Tabled,
     /// Shadow doorbells and event indices, a page each.
     pub(crate) shadow: Block,
-    /// Whether the controller looks at them.
+    /// Whether the controller uses the shadow doorbells.
     pub(crate) uses_shadow: AtomicBool,
 }
 
-/// Locks, also what a thread that panicked has held: nothing here is left half-changed.
+/// Locks a mutex, also after a panic of its holder: no holder leaves inconsistent data.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -179,14 +179,14 @@ impl Shared {
         })
     }
 
-    /// The session and its phase.
+    /// Returns the session and its phase.
     #[inline]
     pub(crate) fn word(&self) -> Word {
-        // Partner: `publish`. What the keeper did before, such as creating queues, is visible.
+        // Partner: `publish`. Earlier actions of the keeper, such as the creation of queues, are visible.
         Word(self.word.load(Ordering::Acquire))
     }
 
-    /// Changes it. A live phase begins a new session.
+    /// Changes the phase. A live phase starts a new session.
     pub(crate) fn publish(&self, phase: Phase) {
         let session = self.word().session() + u64::from(phase == Phase::Live);
         let known = lock(&self.known);
@@ -196,11 +196,11 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Runs `touch` at the registers if the session is still `word`: the data core's side of parking.
+    /// Runs `touch` on the registers if the session is still `word`: the data core's side of parking.
     ///
-    /// The core stores that it is there and then loads the word; the keeper stores the word and then loads whether the
-    /// core is there. One of them has to see the other, which takes a barrier between the two accesses on either side.
-    /// The keeper's runs on all cores (membarrier(2)), so that the data core needs none.
+    /// The core stores that it is at the registers and then loads the word; the keeper stores the word and then loads
+    /// whether the core is there. One side must see the store of the other, so both need a barrier between their
+    /// accesses. The keeper's runs on all cores (membarrier(2)), so that the data core needs none.
     #[inline]
     pub(crate) fn at_registers(&self, port: &Port, word: Word, touch: impl FnOnce()) {
         port.at_registers.store(1, Ordering::Relaxed);
@@ -216,7 +216,7 @@ impl Shared {
         port.at_registers.store(0, Ordering::Release);
     }
 
-    /// Whether none of these is at the registers, after a phase was published in which they do not go there.
+    /// Whether none of these ports is at the registers, after the publication of a phase that keeps them away.
     pub(crate) fn is_parked<'a>(&self, mut ports: impl Iterator<Item = &'a Arc<Port>>) -> bool {
         // The keeper's side of `at_registers`.
         fence(Ordering::SeqCst);
@@ -224,8 +224,8 @@ impl Shared {
         barred && ports.all(|port| port.at_registers.load(Ordering::Acquire) == 0)
     }
 
-    /// Zeroes the shadow doorbells of a queue pair that the controller does not know, and its event indices: what an
-    /// earlier pair of this number has left there would keep the controller from being notified.
+    /// Zeroes the shadow doorbells and event indices of a queue pair that the controller does not have: values of an
+    /// earlier pair with this number would suppress notifications of the controller.
     pub(crate) fn clear_shadow(&self, number: u16) {
         let words = self.shadow.memory.words();
         for index in [2 * usize::from(number), 2 * usize::from(number) + 1] {
@@ -236,7 +236,7 @@ impl Shared {
         }
     }
 
-    /// Asks the keeper for something. Not for the path of an ordinary request: it takes a lock.
+    /// Sends a request to the keeper. It takes a lock, so the path of an ordinary request does not use it.
     pub(crate) fn ask(&self, request: Request) {
         lock(&self.inbox).push_back(request);
         // Partner: `requests`.
@@ -246,7 +246,7 @@ impl Shared {
         }
     }
 
-    /// What the keeper was asked for.
+    /// Takes the requests to the keeper.
     pub(crate) fn requests(&self) -> VecDeque<Request> {
         // Partner: `ask`.
         if !self.has_requests.swap(false, Ordering::Acquire) {
@@ -255,7 +255,7 @@ impl Shared {
         std::mem::take(&mut *lock(&self.inbox))
     }
 
-    /// The thread that is woken when the keeper is asked.
+    /// Sets the thread that is woken by a request.
     pub(crate) fn set_keeper(&self, thread: Thread) {
         *lock(&self.keeper) = Some(thread);
     }

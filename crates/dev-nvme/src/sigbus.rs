@@ -1,12 +1,12 @@
-//! Registers that can no longer be reached, without the death of the process.
+//! Registers that become unreachable without ending the process.
 //!
-//! An access to mapped registers raises SIGBUS once the kernel has taken them away: when the drive was pulled, and
-//! while memory decoding is off (Linux, `vfio_pci_mmap_fault`). The handler maps memory of ones over all registers of
-//! that drive, in one system call. It never maps zeroes there: a status of zeroes would say that the controller is
-//! disabled, and so that what it was sent can be answered as failed. The keeper recognizes zeroes that the bus answers
-//! with. All registers go at once: a doorbell that is lost alone would not be noticed.
+//! An access to mapped registers raises SIGBUS once the kernel has revoked them: after the drive was pulled, and while
+//! memory decoding is off (Linux, `vfio_pci_mmap_fault`). The handler maps memory of ones over all registers of the
+//! drive, in one system call. It never maps zeroes: a status of zeroes would mean that the controller is disabled, so
+//! that its commands could be answered as failed. The keeper recognizes zeroes that the bus returns. All registers are
+//! replaced at once: the loss of a single doorbell would not be noticed.
 //!
-//! A fault anywhere else goes to the handler that was there before, which usually ends the process.
+//! A fault at any other address goes to the previous handler, which usually ends the process.
 
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::io::pwrite;
@@ -19,12 +19,12 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Controllers of a process at a time.
+/// Maximum number of controllers of a process.
 const ENTRIES: usize = 256;
-/// Most bytes of registers that are mapped of a controller: doorbells of more queues than a driver makes.
+/// Maximum bytes of mapped registers of a controller: doorbells of more queues than a driver creates.
 pub(crate) const BYTES_MAX: usize = 1 << 20;
 
-/// A range of addresses that are registers. An entry is free when `bytes` is 0.
+/// A range of addresses of registers. An entry is free if `bytes` is 0.
 struct Entry {
     start: AtomicUsize,
     bytes: AtomicUsize,
@@ -42,7 +42,7 @@ impl Entry {
         }
     }
 
-    /// The range, if the address is in it.
+    /// Returns the range, if it contains the address.
     fn range_of(&self, address: usize) -> Option<(usize, usize)> {
         // Partner: `Watch::new`.
         let bytes = self.bytes.load(Ordering::Acquire);
@@ -53,7 +53,7 @@ impl Entry {
 
 static ENTRIES_OF_ALL: [Entry; ENTRIES] = [const { Entry::free() }; ENTRIES];
 
-/// What the handler needs, made before it is installed.
+/// The data of the handler, created before it is installed.
 struct Handler {
     /// A file of ones.
     ones: OwnedFd,
@@ -62,7 +62,7 @@ struct Handler {
 
 static HANDLER: OnceLock<io::Result<Handler>> = OnceLock::new();
 
-/// A file with [`BYTES_MAX`] bytes of ones.
+/// Creates a file with [`BYTES_MAX`] bytes of ones.
 fn file_of_ones() -> io::Result<OwnedFd> {
     let file = memfd_create("strake-ones", MemfdFlags::CLOEXEC)?;
     ftruncate(&file, BYTES_MAX as u64)?;
@@ -78,7 +78,7 @@ fn handler() -> io::Result<&'static Handler> {
     static INSTALLED: OnceLock<bool> = OnceLock::new();
     let made = HANDLER.get_or_init(|| {
         let mut previous = MaybeUninit::zeroed();
-        // SAFETY: without a new action the call only writes the present one to `previous`, which is large enough.
+        // SAFETY: without a new action the call only writes the present action to `previous`, which is large enough.
         let asked = unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), previous.as_mut_ptr()) };
         if asked != 0 {
             return Err(io::Error::last_os_error());
@@ -92,17 +92,17 @@ fn handler() -> io::Result<&'static Handler> {
         let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
         action.sa_sigaction = caught as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-        // SAFETY: `caught` has the type of a handler with SA_SIGINFO, does only what a handler may (signal-safety(7)),
-        // and what it needs is in `HANDLER` by now.
+        // SAFETY: `caught` has the type of a handler with SA_SIGINFO and performs only permitted operations
+        // (signal-safety(7)); its data are in `HANDLER` already.
         unsafe { libc::sigaction(libc::SIGBUS, &raw const action, ptr::null_mut()) == 0 }
     });
     if is_installed { Ok(made) } else { Err(io::Error::other("no handler for SIGBUS")) }
 }
 
-/// Maps ones over a range of registers, without a moment in between (mmap(2), MAP_FIXED). Writes go nowhere.
+/// Maps ones over a range of registers without a gap in time (mmap(2), MAP_FIXED). Writes have no effect then.
 ///
 /// # Safety
-/// The range is a whole mapping of registers, which are accessed as volatile words only.
+/// The range is a whole mapping of registers, which are accessed only as volatile words.
 unsafe fn cover(ones: &OwnedFd, (start, bytes): (usize, usize)) -> rustix::io::Result<()> {
     let (protection, flags) =
         (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::FIXED);
@@ -110,13 +110,13 @@ unsafe fn cover(ones: &OwnedFd, (start, bytes): (usize, usize)) -> rustix::io::R
     unsafe { mmap(start as *mut c_void, bytes, protection, flags, ones, 0) }.map(drop)
 }
 
-/// The handler. It makes one system call, takes no lock and no memory; rustix returns errors, so that `errno` stays.
+/// The handler. It makes one system call, takes no lock and no memory; rustix returns errors, so that `errno` is kept.
 extern "C" fn caught(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // Set before the handler was installed.
     let Some(Ok(handler)) = HANDLER.get() else { return };
     // SAFETY: the kernel passes a valid `siginfo_t` to a handler with SA_SIGINFO.
     let code = unsafe { (*info).si_code };
-    // The address of a signal that another process sent means nothing.
+    // The address of a signal from another process is meaningless.
     if code > 0 {
         // SAFETY: a SIGBUS of the kernel has an address.
         let address = unsafe { (*info).si_addr() } as usize;
@@ -126,7 +126,7 @@ extern "C" fn caught(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_
             entry.was_cut.store(true, Ordering::Release);
             // SAFETY: a range in the table is a whole mapping of registers.
             if unsafe { cover(&handler.ones, range) }.is_ok() {
-                // Once more: the keeper may have mapped the registers between the two lines.
+                // The store is repeated, because the keeper may have mapped the registers between the two lines.
                 entry.was_cut.store(true, Ordering::Release);
                 return;
             }
@@ -135,7 +135,7 @@ extern "C" fn caught(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_
     pass_on(&handler.previous, signal, info, context);
 }
 
-/// What would have happened without this handler.
+/// Performs the action of the previous handler.
 fn pass_on(
     previous: &libc::sigaction,
     signal: c_int,
@@ -146,8 +146,8 @@ fn pass_on(
     let was_sent = unsafe { (*info).si_code } <= 0;
     match previous.sa_sigaction {
         libc::SIG_IGN if was_sent => {}
-        // The process ends as it would have: by the access, which is made again, or by the signal. Ignoring the signal
-        // does not help an access.
+        // The process ends as without this handler: by the repeated access, or by the signal. To ignore the signal does
+        // not help an access.
         libc::SIG_DFL | libc::SIG_IGN => {
             // SAFETY: all zeroes are a `sigaction`: the default action.
             let action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
@@ -171,17 +171,17 @@ fn pass_on(
     }
 }
 
-/// A range of registers whose loss the process survives, as long as this exists.
+/// A range of registers whose loss the process survives, as long as this object exists.
 #[derive(Debug)]
 pub(crate) struct Watch {
     index: usize,
 }
 
 impl Watch {
-    /// Watches a mapping of registers. To be called before the first access.
+    /// Watches a mapping of registers. The call must precede the first access.
     ///
     /// # Errors
-    /// When the handler cannot be installed, or so many ranges are watched already.
+    /// The handler cannot be installed, or the limit of watched ranges is reached.
     pub(crate) fn new(start: usize, bytes: usize) -> io::Result<Self> {
         handler()?;
         if bytes > BYTES_MAX {
@@ -204,7 +204,7 @@ impl Watch {
         ENTRIES_OF_ALL[self.index].was_cut.load(Ordering::Acquire)
     }
 
-    /// Takes note that the registers are mapped once more, or that they are not.
+    /// Records whether the registers are cut.
     pub(crate) fn set_cut(&self, was_cut: bool) {
         ENTRIES_OF_ALL[self.index].was_cut.store(was_cut, Ordering::Release);
     }
@@ -219,7 +219,7 @@ impl Watch {
 }
 
 impl Drop for Watch {
-    /// Before the range is unmapped: what is mapped there next is not ours.
+    /// The entry is freed before the range is unmapped, because a later mapping there has another owner.
     fn drop(&mut self) {
         let entry = &ENTRIES_OF_ALL[self.index];
         entry.bytes.store(0, Ordering::Release);

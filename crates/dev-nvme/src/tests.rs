@@ -1,4 +1,4 @@
-//! The driver against the model of a controller.
+//! Tests of the driver with the model of a controller.
 
 mod faults;
 mod io;

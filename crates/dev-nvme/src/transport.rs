@@ -1,6 +1,6 @@
-//! The seam between the driver and what carries it: a function of the PCI bus, and the memory that it may reach.
+//! The interface between the driver and its transport: a function of the PCI bus, and the memory that it may reach.
 //!
-//! [`vfio`] has the implementation for hardware, [`memory`] the one for models of controllers in this process.
+//! [`vfio`] has the implementation for hardware, and [`memory`] the implementation for models in this process.
 
 pub mod memory;
 pub mod vfio;
@@ -15,35 +15,35 @@ use std::sync::Arc;
 pub struct Reach {
     /// I/O virtual addresses that can be mapped.
     pub addresses: Range<u64>,
-    /// Mappings at a time.
+    /// Maximum number of mappings.
     pub mappings_max: usize,
 }
 
-/// The memory that devices reach: an address space of an IOMMU. Several functions may have one in common.
+/// The memory that devices reach: an address space of an IOMMU. Several functions may share it.
 pub trait Space: Send + Sync {
-    /// What can be mapped.
+    /// The range and the limits of mappings.
     fn reach(&self) -> Reach;
 
     /// Makes `bytes` bytes at `address` of this process visible to devices at `iova`. All three are multiples of a
-    /// page. The memory outlives the mapping.
+    /// page. The memory must outlive the mapping.
     ///
     /// # Errors
-    /// When the kernel refuses, for example because of the limit on locked memory.
+    /// The kernel refuses, for example because of the limit on locked memory.
     fn map(&self, address: usize, bytes: usize, iova: u64) -> io::Result<()>;
 
-    /// Undoes that.
+    /// Removes a mapping.
     ///
     /// # Errors
-    /// When it is not mapped.
+    /// The range is not mapped.
     fn unmap(&self, iova: u64, bytes: usize) -> io::Result<()>;
 }
 
-/// What the platform says about a function.
+/// Signals of the platform about a function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Signals {
-    /// It is asked to be given back (`VFIO_PCI_REQ_IRQ`).
+    /// The platform requests the function back (`VFIO_PCI_REQ_IRQ`).
     pub is_requested: bool,
-    /// It had an error that could not be corrected (`VFIO_PCI_ERR_IRQ`).
+    /// The function had an uncorrectable error (`VFIO_PCI_ERR_IRQ`).
     pub has_failed: bool,
 }
 
@@ -52,15 +52,15 @@ pub trait Function: Send {
     /// Its registers.
     fn registers(&self) -> &Arc<Registers>;
 
-    /// Resets it, and turns memory decoding and bus mastering on. May take a second.
+    /// Resets the function, and turns memory decoding and bus mastering on. This may take a second.
     ///
     /// # Errors
-    /// When it cannot be reset, or is gone.
+    /// The function cannot be reset, or is gone.
     fn reset(&self) -> io::Result<()>;
 
-    /// Whether it is on the bus, by its configuration space.
+    /// Whether the function is on the bus, according to its configuration space.
     fn is_present(&self) -> bool;
 
-    /// What happened since the last call.
+    /// Returns the signals since the last call.
     fn signals(&self) -> Signals;
 }

@@ -1,8 +1,8 @@
-//! The memory that controllers reach, and where they see it.
+//! The memory that controllers reach, and its addresses for them.
 //!
 //! Arenas are mapped as a whole, once, for all devices of an address space; each has a *table*: a static PRP list in
-//! which entry *i* is the address of its page *i*. The list of a command is then a place in the table, so that building
-//! it costs nothing. A list that would cross a page of the table is built by the queue.
+//! which entry *i* is the address of its page *i*. The list of a command is then a position in the table, so that no
+//! list is built. A list that would cross a page of the table is built by the queue.
 
 use crate::limits::PAGE;
 use crate::memory::SharedMemory;
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use strake_block::{Arena, Follower, follow};
 
-/// Where mappings of arenas begin, so that an IOMMU can use huge pages where the arena does.
+/// Alignment of mappings of arenas, so that an IOMMU can use huge pages if the arena does.
 const HUGE: u64 = 2 << 20;
 /// Bytes of a PRP.
 const PRP: u64 = 8;
@@ -24,7 +24,7 @@ const PAGE_LOG2: u32 = 12;
 
 const _: () = assert!(1 << PAGE_LOG2 == PAGE && (PAGE as u64) / PRP == 1 << ENTRIES_LOG2);
 
-/// A range of addresses of this process that controllers see.
+/// A range of addresses of this process that controllers reach.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Region {
     start: usize,
@@ -33,17 +33,17 @@ pub(crate) struct Region {
     table: u64,
 }
 
-/// How a command describes its data.
+/// The description of the data of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Prps {
-    /// By these two.
+    /// Two PRPs.
     Two(u64, u64),
-    /// By the first page, and a list of the pages from an address on, `count` of them.
+    /// The first page, and the address of a list of the later pages, with `count` entries.
     List(u64, u64, usize),
 }
 
 impl Region {
-    /// The address that controllers have for `bytes` bytes at `address`, if they are in the region.
+    /// Returns the address for controllers of `bytes` bytes at `address`, if they are in the region.
     pub(crate) const fn find(&self, address: usize, bytes: usize) -> Option<u64> {
         let offset = address.wrapping_sub(self.start);
         if offset < self.bytes && bytes <= self.bytes - offset {
@@ -53,7 +53,7 @@ impl Region {
         }
     }
 
-    /// The PRPs of `bytes` bytes, at least one, which controllers see at `iova` in this region.
+    /// Returns the PRPs of `bytes` bytes, at least one, at `iova` of controllers in this region.
     pub(crate) const fn prps(&self, iova: u64, bytes: usize) -> Prps {
         let first = (iova - self.iova) >> PAGE_LOG2;
         let last = (iova + bytes as u64 - 1 - self.iova) >> PAGE_LOG2;
@@ -70,7 +70,7 @@ impl Region {
     }
 }
 
-/// Memory of the driver that controllers see.
+/// Memory of the driver that controllers reach.
 pub(crate) struct Block {
     pub(crate) memory: SharedMemory,
     pub(crate) iova: u64,
@@ -89,7 +89,7 @@ impl Drop for Block {
     }
 }
 
-/// Memory of the driver with a table of its own, of no more than a page.
+/// Memory of the driver with its own table of one page.
 #[derive(Debug)]
 pub(crate) struct Tabled {
     block: Block,
@@ -98,7 +98,7 @@ pub(crate) struct Tabled {
 }
 
 impl Tabled {
-    /// The PRPs of `bytes` bytes, at least one, at `offset`.
+    /// Returns the PRPs of `bytes` bytes, at least one, at `offset`.
     pub(crate) fn prps(&self, offset: usize, bytes: usize) -> (u64, u64) {
         let iova = self.block.iova + offset as u64;
         match self.region.prps(iova, bytes) {
@@ -107,12 +107,12 @@ impl Tabled {
         }
     }
 
-    /// Copies bytes in from `at` on.
+    /// Copies `bytes` into the memory from byte `at` on.
     pub(crate) fn put(&self, at: usize, bytes: &[u8]) {
         self.block.memory.put(at, bytes);
     }
 
-    /// Copies bytes out from `at` on.
+    /// Copies bytes from byte `at` on out of the memory.
     pub(crate) fn get(&self, at: usize, out: &mut [u8]) {
         self.block.memory.get(at, out);
     }
@@ -121,19 +121,19 @@ impl Tabled {
 struct State {
     /// The lowest address that was never used.
     next: u64,
-    /// What was given back, with its length.
+    /// Free address ranges, with their lengths.
     free: Vec<(u64, u64)>,
     regions: Arc<[Region]>,
-    /// What they are of. An arena stays as long as controllers may see it.
+    /// The arenas of the regions. An arena stays as long as controllers may reach it.
     arenas: Vec<Arc<Arena>>,
     tables: Vec<(SharedMemory, u64)>,
 }
 
-/// An address space and what is mapped in it.
+/// An address space and its mappings.
 pub struct Window {
     space: Arc<dyn Space>,
     state: Mutex<State>,
-    /// Grows when a region comes or goes.
+    /// Increases when a region is added or removed.
     version: AtomicU64,
 }
 
@@ -161,7 +161,7 @@ impl Window {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Addresses for so many bytes, congruent to `like` modulo a huge page if `like` is given.
+    /// Reserves addresses for `bytes` bytes, congruent to `like` modulo a huge page if `like` is given.
     fn reserve(&self, bytes: u64, like: Option<u64>) -> io::Result<u64> {
         let mut state = self.state();
         let same = |(start, length): &(u64, u64)| {
@@ -188,26 +188,26 @@ impl Window {
         Ok((memory, iova))
     }
 
-    /// Maps memory at addresses that were reserved for it, which are free after an error.
+    /// Maps memory at reserved addresses. After an error, the addresses are free.
     fn map_reserved(&self, address: usize, bytes: usize, iova: u64) -> io::Result<()> {
         let free = |_: &io::Error| self.state().free.push((iova, bytes as u64));
         self.space.map(address, bytes, iova).inspect_err(free)
     }
 
-    /// Undoes that. What stays mapped is not used for anything else.
+    /// Unmaps memory. Addresses that cannot be unmapped are not used again.
     fn unmap(&self, iova: u64, bytes: usize) {
         if self.space.unmap(iova, bytes).is_ok() {
             self.state().free.push((iova, bytes as u64));
         }
     }
 
-    /// Zeroed memory that controllers see.
+    /// Allocates zeroed memory that controllers reach.
     pub(crate) fn allocate(self: &Arc<Self>, bytes: usize) -> io::Result<Block> {
         let (memory, iova) = self.map_new(bytes)?;
         Ok(Block { memory, iova, window: Arc::clone(self) })
     }
 
-    /// The same with a table, for up to 2 MiB.
+    /// Does the same with a table, for at most 2 MiB.
     pub(crate) fn allocate_tabled(self: &Arc<Self>, bytes: usize) -> io::Result<Tabled> {
         debug_assert!(bytes <= PAGE << ENTRIES_LOG2, "the table is one page");
         let (block, table) = (self.allocate(bytes)?, self.allocate(PAGE)?);
@@ -217,10 +217,10 @@ impl Window {
         Ok(Tabled { block, region, _table: table })
     }
 
-    /// Makes an arena visible to controllers. It stays so, and stays allocated, as long as the window exists.
+    /// Makes an arena visible to controllers. It remains visible and allocated as long as the window exists.
     ///
     /// # Errors
-    /// When the kernel refuses, for example because of the limit on locked memory.
+    /// The kernel refuses, for example because of the limit on locked memory.
     pub fn map_arena(&self, arena: &Arc<Arena>) -> io::Result<()> {
         if self.state().arenas.iter().any(|known| Arc::ptr_eq(known, arena)) {
             return Ok(());
@@ -230,8 +230,8 @@ impl Window {
         Ok(())
     }
 
-    /// Makes the arenas of all pools of the process visible to controllers, from now on and for as long as each exists.
-    /// One that the kernel does not map is copied from and to.
+    /// Makes the arenas of all pools of the process visible to controllers, including later ones, as long as each
+    /// exists. Data in an arena that the kernel does not map are copied.
     pub fn follow_pools(self: &Arc<Self>) {
         let follower: Arc<dyn Follower> = Arc::<Self>::clone(self);
         follow(&follower);
@@ -248,12 +248,12 @@ impl Window {
         let region = Region { start, bytes, iova, table: table_iova };
         state.regions = state.regions.iter().copied().chain([region]).collect();
         state.tables.push((table, table_iova));
-        // Partner: `version`. A queue that does not see it yet bounces.
+        // Partner: `version`. A queue that does not see the region yet copies the data.
         self.version.fetch_add(1, Ordering::Release);
         Ok(())
     }
 
-    /// Takes a range away whose memory is about to be freed. No command uses it: each keeps its buffers.
+    /// Removes a range whose memory is about to be freed. No command uses it: each command keeps its buffers.
     fn unmap_range(&self, range: &Range<usize>) {
         let mut state = self.state();
         let Some(at) = state.regions.iter().position(|region| region.start == range.start) else {
@@ -262,12 +262,12 @@ impl Window {
         let gone = state.regions[at];
         let keeps = |region: &&Region| region.start != gone.start;
         state.regions = state.regions.iter().filter(keeps).copied().collect();
-        // Partner: `version`. Before other memory can be at these addresses.
+        // Partner: `version`. This precedes the reuse of the addresses for other memory.
         self.version.fetch_add(1, Ordering::Release);
         let table = state.tables.iter().position(|(_, iova)| *iova == gone.table);
         let table = table.map(|at| state.tables.swap_remove(at));
         let mut unmap = |iova, bytes| {
-            // What stays mapped is not used for anything else.
+            // Addresses that cannot be unmapped are not used again.
             if self.space.unmap(iova, bytes).is_ok() {
                 state.free.push((iova, bytes as u64));
             }
@@ -278,13 +278,13 @@ impl Window {
         }
     }
 
-    /// Grows when a region comes or goes.
+    /// A counter that increases when a region is added or removed.
     pub(crate) fn version(&self) -> u64 {
         // Partner: `map_arena`.
         self.version.load(Ordering::Acquire)
     }
 
-    /// What is mapped now.
+    /// The present regions.
     pub(crate) fn regions(&self) -> Arc<[Region]> {
         Arc::clone(&self.state().regions)
     }
@@ -293,14 +293,14 @@ impl Window {
 /// Writes the addresses of all pages from `iova` on.
 fn fill_table(table: &SharedMemory, iova: u64, bytes: usize) {
     for (page, word) in (0..).zip(&table.words()[..bytes / PAGE]) {
-        // Published with the region, by a lock.
+        // A lock publishes the table together with the region.
         word.store((iova + page * PAGE as u64).to_le(), Ordering::Relaxed);
     }
 }
 
 impl Follower for Window {
     fn added(&self, arena: Range<usize>) {
-        // Without the mapping its buffers are copied, which is counted.
+        // Without the mapping, data in the arena are copied, and the copies are counted.
         let _ = self.map_range(arena);
     }
 
@@ -315,13 +315,13 @@ impl Drop for Window {
         let regions = state.regions.iter().map(|region| (region.iova, region.bytes));
         let tables = state.tables.iter().map(|(memory, iova)| (*iova, memory.bytes()));
         for (iova, bytes) in regions.chain(tables) {
-            // What cannot be unmapped goes with the address space.
+            // A mapping that cannot be removed ends with the address space.
             let _ = self.space.unmap(iova, bytes);
         }
     }
 }
 
-/// A queue's view of the window: the region that it used last is tried first.
+/// A queue's view of the window: the last used region is tried first.
 #[derive(Debug)]
 pub(crate) struct View {
     last: Region,
@@ -336,8 +336,8 @@ impl View {
         Self { last: Region::default(), regions, version, window: Arc::clone(window) }
     }
 
-    /// The PRPs of `bytes` bytes, at least one, at `address`, if they are where the last ones were and need no list
-    /// that has to be built.
+    /// Returns the PRPs of `bytes` bytes, at least one, at `address`, if they are in the last used region and need no
+    /// list that must be built.
     #[inline(always)]
     pub(crate) fn prps_nearby(&self, address: usize, bytes: usize) -> Option<(u64, u64)> {
         if self.version != self.window.version() {
@@ -358,7 +358,7 @@ impl View {
         Some((iova + offset as u64, second))
     }
 
-    /// The PRPs of `bytes` bytes, at least one, at `address`; `None` when they are not mapped.
+    /// Returns the PRPs of `bytes` bytes, at least one, at `address`; `None` if they are not mapped.
     pub(crate) fn prps(&mut self, address: usize, bytes: usize) -> Option<Prps> {
         if self.version != self.window.version() {
             (self.version, self.regions) = (self.window.version(), self.window.regions());
@@ -382,7 +382,7 @@ mod tests {
     use std::sync::Arc;
     use strake_block::Follower;
 
-    /// Memory that came to addresses of other memory would have been written at the place of that one.
+    /// The history of the bug: new memory at the addresses of freed memory would have been written at the old mapping.
     #[test]
     fn a_queue_never_uses_the_mapping_of_memory_that_went() {
         let window = Window::new(Arc::new(MemorySpace::default()));
@@ -399,7 +399,7 @@ mod tests {
         window.removed(arena.clone());
         assert_eq!(view.prps_nearby(arena.start, 4096), None);
         assert_eq!(first(view.prps(arena.start, 4096)), None);
-        // Its addresses are given to larger memory, in which nothing is where it was.
+        // Its addresses are reused by larger memory, in which all offsets differ.
         window.added(other);
         window.added(arena.start - 0x1_0000..arena.end);
         let after = first(view.prps(arena.start, 4096)).expect("it is mapped");
@@ -407,7 +407,7 @@ mod tests {
         assert_eq!(view.prps_nearby(arena.start, 4096), Some((after, 0)));
     }
 
-    /// With room for no mapping and for one: the arena's, without that of its table.
+    /// With space for no mapping, and for one: that of the arena without that of its table.
     #[test]
     fn addresses_of_memory_that_cannot_be_mapped_are_used_again() {
         for mappings_max in 0..2 {

@@ -1,10 +1,10 @@
-//! Registers and commands of memory-based transports, which `strake-nvme-wire` does not have.
+//! Registers and commands of memory-based transports, which `strake-nvme-wire` does not contain.
 
 use crate::limits::PAGE;
 use strake_nvme_wire::Sqe;
 use strake_nvme_wire::bytes::put;
 
-/// Where registers are, in bytes (Base, section 3.1.3).
+/// Offsets of registers in bytes (Base, section 3.1.3).
 pub(crate) mod offset {
     pub(crate) const CAP: usize = 0x00;
     pub(crate) const CC: usize = 0x14;
@@ -28,10 +28,10 @@ pub(crate) mod cc {
 pub(crate) struct Csts(pub(crate) u32);
 
 impl Csts {
-    /// NVM Subsystem Reset Occurred; a one that is written clears it.
+    /// NVM Subsystem Reset Occurred; writing a one clears it.
     pub(crate) const NSSRO: u32 = 1 << 4;
 
-    /// Nothing answers: the device was removed, or its memory is not decoded.
+    /// Whether no device answers: it was removed, or its memory is not decoded.
     pub(crate) const fn is_all_ones(self) -> bool {
         self.0 == u32::MAX
     }
@@ -73,17 +73,17 @@ impl Capabilities {
         4 << (self.0 >> 32 & 0xf)
     }
 
-    /// Whether there is the NVM command set (CSS).
+    /// Whether the controller supports the NVM command set (CSS).
     pub(crate) const fn has_nvm(self) -> bool {
         self.0 & 1 << 37 != 0
     }
 
-    /// Bytes of the smallest page of memory (MPSMIN).
+    /// Bytes of the smallest memory page (MPSMIN).
     pub(crate) const fn page_min(self) -> usize {
         PAGE << (self.0 >> 48 & 0xf)
     }
 
-    /// Where a doorbell is: twice the number of a queue, plus one for its completion queue.
+    /// Returns the offset of a doorbell: twice the number of a queue, plus one for its completion queue.
     pub(crate) const fn doorbell(self, index: usize) -> usize {
         offset::DOORBELLS + index * self.doorbell_stride()
     }
@@ -98,7 +98,7 @@ mod opcode {
     pub(super) const DOORBELL_BUFFERS: u8 = 0x7c;
 }
 
-/// A command whose data is described by PRPs.
+/// Returns a command whose data are described by PRPs.
 pub(crate) fn command(opcode: u8, nsid: u32, (prp1, prp2): (u64, u64)) -> Sqe {
     let mut sqe = Sqe([0; 64]);
     sqe.0[0] = opcode;
@@ -127,7 +127,7 @@ impl Ring {
         sqe.with(10, self.dword_10()).with(11, 1)
     }
 
-    /// Creates a submission queue of the completion queue with the same number.
+    /// Creates a submission queue for the completion queue with the same number.
     pub(crate) fn create_submission(self) -> Sqe {
         let sqe = command(opcode::CREATE_SUBMISSION, 0, (self.address, 0));
         sqe.with(10, self.dword_10()).with(11, u32::from(self.number) << 16 | 1)
@@ -155,10 +155,10 @@ pub(crate) fn abort(queue: u16, cid: u16) -> Sqe {
 
 /// Dword 12 of a command with blocks (NVM, section 3.2).
 pub(crate) mod dword_12 {
-    /// Reaches, or comes from, the medium.
+    /// The data must reach, or come from, the medium.
     pub(crate) const FUA: u32 = 1 << 30;
     /// The controller adds and removes the protection information (PRACT).
     pub(crate) const ACTION: u32 = 1 << 29;
-    /// The same, and it checks the guard and the reference tag.
+    /// As `ACTION`, and the controller checks the guard and the reference tag.
     pub(crate) const PROTECTED: u32 = ACTION | 1 << 28 | 1 << 26;
 }

@@ -1,8 +1,8 @@
-//! Binding a controller to vfio-pci, and giving it back to the driver of the kernel.
+//! Binding a controller to vfio-pci, and giving it back to the kernel driver.
 //!
-//! A [`Picture`] is what sysfs says about a function. From it follow the writes that remain to be done, so that the
-//! same request completes what a crash interrupted. A [`Binder`] does them through a [`Kernel`], the seam at which
-//! tests stand in for the kernel.
+//! A [`Picture`] is the state of a function in sysfs. It determines the remaining writes, so that the same request
+//! completes an operation that a crash interrupted. A [`Binder`] makes these writes through a [`Kernel`], an interface
+//! that tests implement in place of the kernel.
 //!
 //! Attributes are those of Documentation/ABI/testing/sysfs-bus-pci in the kernel's source.
 
@@ -17,14 +17,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use strake_block::{DeviceError, IoErrorKind};
 
-/// Makes the kernel offer a device to its drivers again.
+/// Writing to this file makes the kernel offer a device to its drivers again.
 const PROBE: &str = "sys/bus/pci/drivers_probe";
 
-/// What to do when no driver has a device that was released.
+/// The remedy if a released device has no driver.
 const NO_DRIVER: &str = "has no driver after all writes; load the driver of the kernel (modprobe nvme), and try \
                          again; the kernel log (dmesg) may say why";
 
-/// What sysfs says about a PCI function.
+/// The state of a PCI function in sysfs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Picture {
     /// Its address, such as `0000:3b:00.0`.
@@ -41,25 +41,25 @@ pub struct Picture {
     pub group: Option<Vec<Neighbour>>,
     /// Whether the driver vfio-pci is loaded.
     pub has_vfio: bool,
-    /// What identifies the drive, while the kernel drives it.
+    /// The identity of the drive, while the kernel drives it.
     pub identity: Option<Identity>,
-    /// Names of its namespaces, while the kernel drives it and has found them.
+    /// Names of its namespaces, after the kernel has found them.
     pub namespaces: Vec<String>,
 }
 
-/// What identifies a drive: a serial number is unique only among the drives of one vendor.
+/// The identity of a drive: a serial number is unique only among the drives of one vendor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
     /// Serial number.
     pub serial: String,
-    /// Model; empty when it is not known.
+    /// Model; empty if unknown.
     pub model: String,
-    /// Worldwide name of the first namespace; empty when it is not known.
+    /// Worldwide name of the first namespace; empty if unknown.
     pub wwid: String,
 }
 
 impl Identity {
-    /// Whether nothing differs that is known of both.
+    /// Whether all properties that both have are equal.
     #[must_use]
     pub fn matches(&self, other: &Self) -> bool {
         let agree = |a: &str, b: &str| a.is_empty() || b.is_empty() || a == b;
@@ -85,7 +85,7 @@ pub struct Neighbour {
 pub struct Write {
     /// The file, below the root of the host.
     pub file: String,
-    /// What is written.
+    /// The written text.
     pub text: String,
 }
 
@@ -97,13 +97,13 @@ impl fmt::Display for Write {
 }
 
 impl Picture {
-    /// Whether VFIO has the device.
+    /// Whether the device is bound to vfio-pci.
     #[must_use]
     pub fn is_bound(&self) -> bool {
         self.driver.as_deref() == Some(DRIVER)
     }
 
-    /// Whether it could be driven from user space once it is bound to vfio-pci.
+    /// Whether the device can be driven from user space once it is bound to vfio-pci.
     #[must_use]
     pub fn waits_to_be_bound(&self) -> bool {
         self.unfit().is_none() && !self.is_bound()
@@ -121,13 +121,13 @@ impl Picture {
         of(self) == of(other)
     }
 
-    /// Whether binding it to vfio-pci was begun and not finished.
+    /// Whether a binding to vfio-pci was started and not finished.
     #[must_use]
     pub fn is_between(&self) -> bool {
         self.driver.is_none() && self.only_driver.as_deref() == Some(DRIVER)
     }
 
-    /// Why the device can never be driven from user space as the host is, and what to do.
+    /// Why the device can never be driven from user space on this host in its present state, and the remedy.
     pub(super) fn unfit(&self) -> Option<String> {
         if self.class != CLASS_NVME {
             return Some(format!(
@@ -141,7 +141,7 @@ impl Picture {
         self.group.is_none().then(|| what.to_owned())
     }
 
-    /// Which other device keeps the group from being used, and what to do.
+    /// The other device that makes the group unusable, and the remedy.
     pub(super) fn shared(&self) -> Option<String> {
         let blocks = |other: &&Neighbour| {
             other.address != self.address
@@ -157,7 +157,7 @@ impl Picture {
         ))
     }
 
-    /// Why the device cannot be bound to vfio-pci, and what to do; `None` when it can.
+    /// Why the device cannot be bound to vfio-pci, and the remedy; `None` if it can.
     #[must_use]
     pub fn obstacle(&self) -> Option<String> {
         let functions = || {
@@ -193,7 +193,7 @@ impl Picture {
         Self::to(PROBE.to_owned(), &self.address)
     }
 
-    /// The writes that bind the device to vfio-pci; none when it is bound, and will be bound to nothing else.
+    /// The writes that bind the device to vfio-pci; none if it is bound, and no other driver may be bound to it.
     #[must_use]
     pub fn to_take(&self) -> Vec<Write> {
         let mut writes = Vec::new();
@@ -207,11 +207,11 @@ impl Picture {
         writes
     }
 
-    /// The writes that give the device back to the driver of the kernel; none when that has it.
+    /// The writes that give the device back to the kernel driver; none if the kernel driver has it.
     #[must_use]
     pub fn to_release(&self) -> Vec<Write> {
         let mut writes = Vec::new();
-        // Nothing binds the device in between: what is unbound is bound again only when it is probed.
+        // No driver binds the device in between: an unbound device is bound again only by a probe.
         writes.extend(self.is_bound().then(|| self.unbind()));
         if self.only_driver.is_some() {
             writes.push(Self::to(self.own("driver_override"), "\n"));
@@ -234,7 +234,7 @@ fn entries(folder: &Path) -> Vec<String> {
     names
 }
 
-/// What identifies the controller in the folder of a PCI function, and its namespaces.
+/// Returns the identity of the controller in the folder of a PCI function, and the names of its namespaces.
 fn controller(folder: &Path) -> (Option<Identity>, Vec<String>) {
     let is_it = |folder: &PathBuf| folder.join("serial").exists();
     let Some(folder) = entries(folder).iter().map(|name| folder.join(name)).find(is_it) else {
@@ -248,13 +248,13 @@ fn controller(folder: &Path) -> (Option<Identity>, Vec<String>) {
 }
 
 impl Host {
-    /// What tells the boots of this host apart; empty where the kernel does not say.
+    /// The identifier of the present boot of this host; empty if the kernel does not report it.
     #[must_use]
     pub fn boot(&self) -> String {
         text(&self.root.join("proc/sys/kernel/random/boot_id")).unwrap_or_default()
     }
 
-    /// What sysfs says about the function at `address`; `None` when there is none.
+    /// The state of the function at `address` in sysfs; `None` if there is no function.
     #[must_use]
     pub fn picture(&self, address: &str) -> Option<Picture> {
         let folder = self.folder(address);
@@ -267,7 +267,7 @@ impl Host {
         };
         let group = self.group(address);
         let (identity, namespaces) = controller(&folder.join("nvme"));
-        // The kernel writes "(null)" when there is none.
+        // The kernel writes "(null)" if there is no override.
         let only_driver = text(&folder.join("driver_override")).filter(|only| only != "(null)");
         let functions = text(&folder.join("sriov_numvfs")).and_then(|count| count.parse().ok());
         Some(Picture {
@@ -283,7 +283,7 @@ impl Host {
         })
     }
 
-    /// Addresses of the controllers with this serial number that the kernel drives.
+    /// Addresses of controllers with this serial number that the kernel drives.
     #[must_use]
     pub fn addresses_of(&self, serial: &str) -> Vec<String> {
         let class = self.root.join("sys/class/nvme");
@@ -297,34 +297,34 @@ impl Host {
     }
 }
 
-/// The seam: what touches the kernel and devices.
+/// The interface to the kernel and to devices.
 pub trait Kernel: fmt::Debug + Send + Sync {
     /// Writes to a file of sysfs.
     ///
     /// # Errors
-    /// Those of the kernel.
+    /// The errors of the kernel.
     fn write(&self, file: &Path, text: &str) -> io::Result<()>;
 
     /// Opens a device node for exclusive use, until the result is dropped.
     ///
     /// # Errors
-    /// When another program has it so, and those of the kernel.
+    /// Another program has the node open for exclusive use, or the kernel fails.
     fn claim(&self, node: &Path) -> io::Result<Box<dyn Any + Send>>;
 
-    /// Opens the controller at `address`, which is bound to vfio-pci, reads what identifies it, and closes it.
+    /// Opens the controller at `address`, which is bound to vfio-pci, reads its identity, and closes it.
     ///
     /// # Errors
-    /// When the controller cannot be opened or does not become ready.
+    /// The controller cannot be opened or does not become ready.
     fn identify(&self, host: &Host, address: &str) -> Result<Identity, DeviceError>;
 
-    /// Waits until this process has closed the controller at `address`; false when it takes too long.
+    /// Waits until this process has closed the controller at `address`. Returns false after a time limit.
     fn await_closed(&self, address: &str) -> bool;
 }
 
-/// The remedy for a write to sysfs that ended with `error`.
+/// The remedy for a write to sysfs that failed with `error`.
 fn advice(error: &io::Error) -> &'static str {
     match error.kind() {
-        // A service may see sysfs read-only.
+        // Sysfs may be read-only for a service.
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
             "; straked may not write to sysfs: see PRIVILEGES in straked(8)"
         }
@@ -332,7 +332,7 @@ fn advice(error: &io::Error) -> &'static str {
     }
 }
 
-/// The kernel of this machine.
+/// The kernel of this host.
 #[derive(Clone, Copy, Debug, Default)]
 struct Real;
 
@@ -342,7 +342,7 @@ impl Kernel for Real {
     }
 
     fn claim(&self, node: &Path) -> io::Result<Box<dyn Any + Send>> {
-        // Of a block device, without O_CREAT: EBUSY when it is in use (open(2)).
+        // For a block device, without O_CREAT: the open fails with EBUSY if it is in use (open(2)).
         let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
         Ok(Box::new(open(node, flags, Mode::empty())?))
     }
@@ -375,12 +375,12 @@ impl Default for Binder {
     }
 }
 
-/// Why a controller was not taken.
+/// The reason why a controller was not taken.
 #[derive(Debug)]
 pub enum Untaken {
-    /// It changed since it was looked at. Nothing was written.
+    /// The device changed after it was checked. Nothing was written.
     Changed(DeviceError),
-    /// A step failed. What was written before stays.
+    /// A step failed. Earlier writes remain.
     Failed(DeviceError),
 }
 
@@ -392,7 +392,7 @@ impl fmt::Display for Untaken {
     }
 }
 
-/// Device nodes that are held for exclusive use.
+/// Device nodes that are open for exclusive use.
 #[derive(Default)]
 pub struct Claims {
     _held: Vec<Box<dyn Any + Send>>,
@@ -409,7 +409,7 @@ fn failed(address: &str, what: impl Into<String>) -> DeviceError {
 }
 
 impl Binder {
-    /// A binder of the devices of `host`, behind whose files is `kernel`.
+    /// Returns a binder of the devices of `host`, whose files belong to `kernel`.
     #[must_use]
     pub fn new(host: Host, kernel: Arc<dyn Kernel>) -> Self {
         Self { host, kernel }
@@ -421,10 +421,10 @@ impl Binder {
         &self.host
     }
 
-    /// Opens device nodes for exclusive use, so that none is mounted before the result is dropped.
+    /// Opens device nodes for exclusive use, so that they cannot be mounted until the result is dropped.
     ///
     /// # Errors
-    /// When one is in use: which, and what to do.
+    /// A node is in use. The error names the node and the remedy.
     pub fn claim(&self, nodes: &[PathBuf]) -> Result<Claims, DeviceError> {
         let mut held = Vec::new();
         for node in nodes {
@@ -443,10 +443,10 @@ impl Binder {
         Ok(Claims { _held: held })
     }
 
-    /// What identifies the controller at `address`, which is bound to vfio-pci.
+    /// Reads the identity of the controller at `address`, which is bound to vfio-pci.
     ///
     /// # Errors
-    /// When the controller cannot be opened or does not become ready.
+    /// The controller cannot be opened or does not become ready.
     pub fn identify(&self, address: &str) -> Result<Identity, DeviceError> {
         self.kernel.identify(&self.host, address)
     }
@@ -463,7 +463,7 @@ impl Binder {
         Err(DeviceError { kind: IoErrorKind::Gone, ..failed(address, what) })
     }
 
-    /// Whether the device is as it was in `seen`.
+    /// Whether the state of the device is the same as in `seen`.
     #[must_use]
     pub fn is_as(&self, seen: &Picture) -> bool {
         self.host.picture(&seen.address).is_some_and(|now| now.is_as(seen))
@@ -485,12 +485,12 @@ impl Binder {
         self.host.picture(address).ok_or_else(none)
     }
 
-    /// Binds the controller of `seen` to vfio-pci, and compares its identity with `wanted`. `claims` are held until it
-    /// is bound. What is bound already is compared before anything is written.
+    /// Binds the controller of `seen` to vfio-pci, and compares its identity with `wanted`. `claims` are held until the
+    /// controller is bound. A controller that is already bound is compared before any write.
     ///
     /// # Errors
-    /// When the device is no longer as in `seen` ([`Changed`](Untaken::Changed)), and nothing was written then. When
-    /// the kernel refuses a write, the controller cannot be opened, or it is another drive. What was written stays: see
+    /// The device differs from `seen` ([`Changed`](Untaken::Changed)); nothing was written in this case. The kernel
+    /// refuses a write, the controller cannot be opened, or it is another drive; earlier writes remain: see
     /// [`release`](Self::release).
     pub fn take(&self, seen: &Picture, wanted: &Identity, claims: Claims) -> Result<(), Untaken> {
         let address = seen.address.as_str();
@@ -520,19 +520,19 @@ impl Binder {
         if seen.is_bound() { Ok(()) } else { self.compare(address, wanted) }
     }
 
-    /// Gives the controller at `address` back to the driver of the kernel, whatever was done of
-    /// [`take`](Self::take). A device that is gone needs nothing.
+    /// Gives the controller at `address` back to the kernel driver, after any part of [`take`](Self::take). For a
+    /// device that is gone there is nothing to do.
     ///
     /// # Errors
-    /// When this process has it open still, the kernel refuses a write, or no driver of the kernel has it afterwards.
+    /// This process still has the controller open, the kernel refuses a write, or no kernel driver has it afterwards.
     pub fn release(&self, address: &str) -> Result<(), DeviceError> {
-        // Until it is closed, the kernel holds the lock of the device, and a write to its files would wait for it.
+        // Until the controller is closed, the kernel holds the lock of the device, and a write to its files would wait.
         if !self.kernel.await_closed(address) {
             return Err(failed(address, "is not closed yet; try again when it is no longer used"));
         }
         let Some(picture) = self.host.picture(address) else { return Ok(()) };
         self.carry_out(address, &picture.to_release())?;
-        // A probe succeeds also when no driver binds the device.
+        // A probe also succeeds if no driver binds the device.
         let what = match self.host.picture(address) {
             Some(picture) if picture.is_bound() => {
                 format!(

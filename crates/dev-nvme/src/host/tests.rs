@@ -1,4 +1,4 @@
-//! Hosts that are laid out in a folder.
+//! Hosts in a folder.
 
 use super::{Host, address_of};
 use std::fs;
@@ -59,7 +59,7 @@ fn what_cannot_be_driven_is_refused_with_what_to_do() {
     device(root, "0000:03:00.0", nvme, None, Some(3));
     device(root, "0000:04:00.0", nvme, Some("vfio-pci"), None);
     device(root, "0000:05:00.0", "0x020000", Some("vfio-pci"), Some(5));
-    // A bridge and a device without driver do not matter, another device does.
+    // A bridge and a device without a driver do not matter; another device does.
     device(root, "0000:06:00.0", nvme, Some("vfio-pci"), Some(6));
     device(root, "0000:06:01.0", "0x060400", Some("pcieport"), Some(6));
     device(root, "0000:06:02.0", "0x020000", None, Some(6));

@@ -1,4 +1,4 @@
-//! The steps that make a controller ready: what is asked, and what is believed of the answers.
+//! The steps that make a controller ready: the commands, and the checks of the answers.
 
 use super::{Keeper, Purpose};
 use crate::admin::DataPage;
@@ -16,7 +16,7 @@ use strake_nvme_wire::log::page;
 use strake_nvme_wire::{Cqe, feature};
 
 impl Keeper {
-    /// Sends the command of a step. One that there is nothing to ask for is answered at once.
+    /// Sends the command of a step. A step without a command is answered immediately.
     pub(super) fn ask(&mut self, step: Step) -> Option<Event> {
         let at = (self.admin.page_address(DataPage::Steps), 0);
         let identify = |nsid, what: u8| command(admin::IDENTIFY, nsid, at).with(10, what.into());
@@ -34,7 +34,7 @@ impl Keeper {
                     .with(11, most)
             }
             Step::Events => {
-                // Namespaces that change, and everything about health.
+                // Changed namespaces, and all health events.
                 let events = feature::event::NAMESPACES_CHANGED | 0x1f;
                 let sqe = command(admin::SET_FEATURES, 0, (0, 0));
                 sqe.with(10, feature::ASYNC_EVENTS.into()).with(11, events)
@@ -51,29 +51,29 @@ impl Keeper {
         None
     }
 
-    /// Whether the controller has shadow doorbells, which then are zero as it knows them.
+    /// Whether the controller uses shadow doorbells. It then assumes that they are zero.
     fn prepares_shadow(&self) -> bool {
         let offers = self.controller.as_ref().is_some_and(|controller| controller.shadow_doorbells);
-        // Partner: the queues, which load it after the session has begun.
+        // Partner: the queues, which load it after the start of the session.
         self.shared.uses_shadow.store(false, Ordering::Release);
         let words = self.shared.shadow.memory.words();
         words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
-        // Every doorbell has to be in the page.
+        // The page must contain every doorbell.
         offers
             && self.cap.doorbell(2 * usize::from(self.queues_wanted()) + 2)
                 <= offset::DOORBELLS + PAGE
     }
 
-    /// I/O queues that have doorbells in the registers and in the page of shadows, as many as it makes sense to have.
+    /// The useful number of I/O queues: those with doorbells in the registers and in the page of shadow doorbells.
     fn queues_wanted(&self) -> u16 {
         let bytes = self.function.as_ref().map_or(0, |function| function.registers().bytes());
         let room = bytes.min(offset::DOORBELLS + PAGE).saturating_sub(offset::DOORBELLS);
-        // A pair of doorbells for each, and one for the admin queue.
+        // A pair of doorbells for each queue, and one pair for the admin queue.
         let most = (room / (2 * self.cap.doorbell_stride())).saturating_sub(1);
         most.min(QUEUES_MAX) as u16
     }
 
-    /// Judges the answer to a step.
+    /// Checks the answer to a step.
     pub(super) fn judge(&mut self, step: Step, cqe: Cqe) -> Result<(), Reason> {
         let is_good = cqe.status.is_success();
         let failed = |what| if is_good { Ok(()) } else { Err(Reason::Admin(what, cqe.status)) };
@@ -83,7 +83,7 @@ impl Keeper {
                 failed("Identify of the controller")?;
                 self.controller = Some(Controller::of(&page)?);
             }
-            // Controllers before NVMe 2.0 do not have it.
+            // Controllers before NVMe 2.0 do not support it.
             Step::CommandSet => {
                 if let Some(controller) = self.controller.as_mut().filter(|_| is_good) {
                     controller.limit(&page);
@@ -101,8 +101,8 @@ impl Keeper {
             Step::Descriptors => {
                 let facts = lock(&self.shared.known).facts.clone();
                 let had_uuid = facts.map(|facts| facts.namespace.has_uuid());
-                // Controllers before NVMe 1.3 have no list. Where there was a UUID, a list that cannot be read proves
-                // nothing; where there was none, one that is found later is not used: the identity stays as it is.
+                // Controllers before NVMe 1.3 have no list. If there was a UUID, an unreadable list proves nothing; if
+                // there was none, a list that is found later is not used: the identity does not change.
                 if had_uuid == Some(true) {
                     failed("Identify of the namespace's identifiers")?;
                 }
@@ -121,7 +121,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Whether this is the drive of the sessions before.
+    /// Checks that this is the drive of the earlier sessions.
     fn compare(&self) -> Result<(), Reason> {
         let (Some(controller), Some(namespace)) = (&self.controller, &self.namespace) else {
             return Err(Reason::NoNamespace);
@@ -133,8 +133,8 @@ impl Keeper {
         }
     }
 
-    /// Whether the volatile cache may have been lost since the session before: after a fatal error or a reset of the
-    /// subsystem, when power was lost, and when the log does not say.
+    /// Notes whether the volatile cache may have been lost since the previous session: after a fatal error, a reset of
+    /// the subsystem or a power loss, or if the log page is not available.
     fn note_health(&mut self, page: Option<&[u8; PAGE]>) {
         let losses = page.map(|page| (u64_at(page, 112), u64_at(page, 144)));
         let earlier = std::mem::replace(&mut self.losses, losses);
@@ -145,7 +145,7 @@ impl Keeper {
             .as_ref()
             .is_some_and(|controller| controller.cache == strake_block::VolatileCache::Present);
         if caches && !is_first && (self.was_fatal || !is_same) {
-            // Partner: `NvmeQueue::complete`. Before the session begins.
+            // Partner: `NvmeQueue::complete`. The increment precedes the session.
             self.shared.renewals.fetch_add(1, Ordering::Release);
         }
     }

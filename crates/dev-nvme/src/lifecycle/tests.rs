@@ -1,4 +1,4 @@
-//! The state machine alone: its paths, and the rule about failures for any order of events.
+//! Tests of the state machine alone: its paths, and the rule about failures for any order of events.
 
 use super::{Action, Event, Lifecycle, Named, Phase, State, Step};
 use crate::error::Reason;
@@ -12,7 +12,7 @@ const FATAL: Csts = Csts(0b11);
 const ALL_ONES: Csts = Csts(u32::MAX);
 const SECOND: Nanos = Nanos::SECOND;
 
-/// A machine with a clock, and all it wanted.
+/// A machine with a clock, and its actions.
 struct Run {
     machine: Lifecycle,
     now: Nanos,
@@ -93,7 +93,7 @@ fn cores_that_do_not_leave_the_registers_delay_a_reset_for_a_limited_time() {
     assert_eq!(run.actions.last(), Some(&Action::Disable));
 }
 
-/// RDY = 0 too late: the function is reset; then too: nothing is answered, until RDY = 0 after all.
+/// If RDY = 0 is late, the function is reset; if it is late again, no command is answered until RDY = 0.
 #[test]
 fn a_controller_that_cannot_be_stopped_is_unfenced() {
     let mut run = Run::ready();
@@ -114,7 +114,7 @@ fn a_controller_that_cannot_be_stopped_is_unfenced() {
     run.feed(Event::Status(NOT_READY));
     assert_eq!(run.phases(), [Phase::Parked, Phase::Unfenced, Phase::Gone]);
     assert_eq!(run.machine.state, State::Failed);
-    // Stopping does not wait for RDY = 0; what stays is answered only when the device was given back.
+    // A stop does not wait for RDY = 0; remaining commands are answered only after the device was given back.
     stopped.feed(Event::Stop).feed(Event::Status(READY));
     assert_eq!((&stopped.actions[..], stopped.phases()), (&[Action::Cut][..], vec![]));
     stopped.feed(Event::Cut);
@@ -122,7 +122,7 @@ fn a_controller_that_cannot_be_stopped_is_unfenced() {
     assert_eq!(stopped.actions[1], Action::Publish(Phase::Gone));
 }
 
-/// A device that is asked for while it cannot be stopped is given back, and not kept as failed.
+/// A device that is requested back while it cannot be stopped is given back, and not kept as failed.
 #[test]
 fn a_device_that_is_asked_for_during_a_reset_is_given_back() {
     let late = |run: &mut Run| {
@@ -136,10 +136,10 @@ fn a_device_that_is_asked_for_during_a_reset_is_given_back() {
         run.actions[run.actions.len() - 2..],
         [Action::Publish(Phase::Unfenced), Action::Cut]
     );
-    // The kernel has not taken it back, and it stops after all.
+    // The kernel has not taken it back, and the controller finally stops.
     run.feed(Event::Status(NOT_READY));
     assert_eq!((run.machine.state, run.actions.last()), (State::Closed, Some(&Action::Close)));
-    // A session whose commands are fenced already.
+    // In this session, the commands are already fenced.
     let mut run = Run::ready();
     run.feed(Event::Broken(Reason::NoAnswer)).feed(Event::Parked);
     run.feed(Event::Status(NOT_READY)).feed(Event::Status(READY));
@@ -212,15 +212,14 @@ fn ones_are_a_removal_only_if_the_bus_says_so() {
     assert_eq!(run.phases(), [Phase::Parked, Phase::Gone]);
 }
 
-/// Any events in any order, also such as no device sends: `Fenced` and `Gone` are published only when nothing that was
-/// sent can be executed any longer, `Live` only after the controller was asked everything, and a machine that is over
-/// stays so.
+/// For any events in any order, including impossible ones: `Fenced` and `Gone` are published only if no sent command
+/// can be executed any longer, `Live` only after all steps, and a final state never changes.
 #[test]
 fn random_events_never_break_the_rule() {
     for seed in 0..20_000 {
         let mut chance = Chance::new(seed);
         let mut run = Run::new();
-        // What the rule says, followed apart from the machine. Before the first session nothing of ours was sent.
+        // The rule, computed independently of the machine. Before the first session, the driver has sent no command.
         let (mut may_execute, mut is_disabled) = (false, false);
         for _ in 0..60 {
             let event = any_event(&mut chance, &run.machine);
@@ -249,7 +248,7 @@ fn random_events_never_break_the_rule() {
     }
 }
 
-/// An event, more often one that leads somewhere.
+/// Returns a random event, with a preference for one that causes a transition.
 fn any_event(chance: &mut Chance, machine: &Lifecycle) -> Event {
     match (&machine.state, chance.below(4)) {
         (State::New, _) => Event::Open,

@@ -1,5 +1,5 @@
-//! How the data of a command is described: in place where the controller sees it, by a list where it lies in several
-//! pieces, and by a copy where it is not mapped or does not fit the rules of PRPs (Base, section 4.1.1).
+//! The description of the data of a command: in place if the controller reaches the memory, by a list if the data are
+//! in several pieces, and by a copy if the memory is not mapped or violates the rules of PRPs (Base, section 4.1.1).
 
 use crate::limits::{BOUNCE_BYTES, PAGE};
 use crate::queue::NvmeQueue;
@@ -12,10 +12,10 @@ use strake_block::Op;
 use strake_block::buf::SEGMENTS_MAX;
 use strake_units::FixedList;
 
-/// A command's data, as the command has it.
+/// The data of a command, as described in the command.
 pub(super) struct Described {
     pub(super) prps: (u64, u64),
-    /// The piece, which may have become shorter.
+    /// The piece, which may be shorter than requested.
     pub(super) piece: Piece,
     pub(super) loan: Loan,
 }
@@ -29,7 +29,7 @@ struct Segment {
 
 type Segments = FixedList<Segment, SEGMENTS_MAX>;
 
-/// The parts of `op` from `offset` on, no more than `bytes` bytes.
+/// Returns the parts of `op` from `offset` on, at most `bytes` bytes.
 fn segments(op: &Op, mut offset: usize, mut bytes: usize) -> Segments {
     let mut list = Segments::new();
     let mut add = |address: usize, length: usize| {
@@ -52,7 +52,7 @@ fn segments(op: &Op, mut offset: usize, mut bytes: usize) -> Segments {
     list
 }
 
-/// Bytes at the beginning of the segments that PRPs can describe and controllers see.
+/// Returns the number of bytes at the start of the segments that PRPs can describe and that controllers reach.
 fn describable(segments: &Segments, view: &mut View) -> usize {
     let mut total = 0;
     for (at, segment) in segments.iter().enumerate() {
@@ -69,8 +69,8 @@ fn describable(segments: &Segments, view: &mut View) -> usize {
 }
 
 impl NvmeQueue {
-    /// Describes the data of a piece, or as much of it as one command can have. `None` when there is no memory for
-    /// that now: it returns with a completion.
+    /// Describes the data of a piece, or as much of it as one command can have. `None` if there is no memory for this
+    /// now: a completion returns memory.
     pub(super) fn describe(&mut self, index: SlotIndex, piece: Piece) -> Option<Described> {
         let none = |prps| Some(Described { prps, piece, loan: Loan::None });
         match piece.data {
@@ -82,7 +82,7 @@ impl NvmeQueue {
             Data::Ranges => {
                 let list = self.lists.pop()?;
                 let (words, iova) = self.rings.list(list);
-                // A range (NVM, Figure 41): no attributes, how many blocks, and the first.
+                // A range (NVM, Figure 41): no attributes, the number of blocks, and the first block.
                 words[0].store((u64::from(piece.blocks) << 32).to_le(), Ordering::Relaxed);
                 words[1].store(piece.start.to_le(), Ordering::Relaxed);
                 Some(Described { prps: (iova, 0), piece, loan: Loan::List(list) })
@@ -124,14 +124,14 @@ impl NvmeQueue {
         Some(Described { prps, piece, loan: Loan::List(list) })
     }
 
-    /// Uses a chunk of the device in place of the memory of the request.
+    /// Uses a chunk of the device instead of the memory of the request.
     fn bounce(&mut self, index: SlotIndex, piece: Piece, offset: usize) -> Option<Described> {
         let shift = self.ability.block.shift();
         let blocks = piece.blocks.min((BOUNCE_BYTES >> shift) as u32);
         let bytes = (blocks as usize) << shift;
         let chunk = self.shared.bounces.take()?;
         let at = BouncePool::offset(chunk);
-        // A counter for people; no memory depends on its order.
+        // The counter is informative; no memory depends on its order.
         self.shared.counters.bounces.fetch_add(1, Ordering::Relaxed);
         if let Op::Write { data, .. } = self.slots[usize::from(index)].op() {
             let mut to = at;
@@ -144,8 +144,8 @@ impl NvmeQueue {
         Some(Described { prps, piece: Piece { blocks, ..piece }, loan: Loan::Bounce(chunk) })
     }
 
-    /// A command no longer uses what it was lent. After success, what it has read into a chunk is copied to the
-    /// request, of which the blocks of the command are not left.
+    /// Returns the memory that was lent to a finished command. After success, data that it read into a chunk are copied
+    /// to the request, whose `left` no longer includes the blocks of the command.
     pub(super) fn settle_loan(&mut self, index: SlotIndex, is_success: bool) {
         let shift = self.ability.block.shift();
         let block = self.ability.block;
@@ -169,11 +169,11 @@ impl NvmeQueue {
     }
 }
 
-/// Pages of a transfer as runs: the address of the first byte, and how many pages.
+/// The pages of a transfer as runs: the address of the first byte, and the number of pages.
 #[derive(Default)]
 struct Pages {
     runs: FixedList<(u64, usize), SEGMENTS_MAX>,
-    /// What one segment alone can have.
+    /// The PRPs of a single segment.
     alone: Option<(u64, u64)>,
 }
 
@@ -204,7 +204,7 @@ impl Pages {
         self.runs.iter().flat_map(run)
     }
 
-    /// Both PRPs, if they need no list that has to be built.
+    /// Returns both PRPs, if they need no list that must be built.
     fn short(&self) -> Option<(u64, u64)> {
         if self.alone.is_some() {
             return self.alone;
@@ -216,7 +216,7 @@ impl Pages {
         }
     }
 
-    /// Writes the list of the second and all further pages. A page of a list has room for twice the largest transfer.
+    /// Writes the list of the second and all later pages. A page of a list has space for twice the largest transfer.
     fn fill(&self, words: &[AtomicU64]) {
         for (word, page) in words.iter().zip(self.all().skip(1)) {
             word.store(page.to_le(), Ordering::Relaxed);

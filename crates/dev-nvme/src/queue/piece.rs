@@ -1,4 +1,4 @@
-//! Requests cut into commands that the controller takes.
+//! Division of requests into commands that the controller accepts.
 
 use crate::facts::{Facts, Protection};
 use crate::limits::{BOUNCE_BYTES, COMMAND_BLOCKS_MAX, DEALLOCATE_BYTES_MAX, PAGE};
@@ -8,10 +8,10 @@ use strake_units::{BlockSize, Lba, LbaRange};
 
 use crate::wire::dword_12;
 
-/// What the namespace and its controller can do, as the data path needs it.
+/// The properties of the namespace and its controller that the data path needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ability {
-    /// The namespace, as it stands in the first word of a command.
+    /// The namespace identifier, in its position in the first word of a command.
     pub(crate) nsid_bits: u64,
     pub(crate) blocks: u64,
     pub(crate) block: BlockSize,
@@ -21,9 +21,9 @@ pub(crate) struct Ability {
     pub(crate) read_only: bool,
     pub(crate) caches: bool,
     deallocate: DeallocateReads,
-    /// Blocks of one Write Zeroes; `None` when zeroes have to be sent.
+    /// Blocks of one Write Zeroes; `None` if the driver must send zeroes as data.
     pub(crate) zeroes_blocks: Option<u64>,
-    /// Bits of dword 12 of every read and write, and of dword 14 a mask for the lower half of the address.
+    /// Bits of dword 12 of every read and write, and a mask of the lower half of the address for dword 14.
     pub(crate) protection: u32,
     pub(crate) reference_mask: u64,
 }
@@ -50,7 +50,7 @@ impl Ability {
         }
     }
 
-    /// Whether the device can do `op` at all; `Ok(false)` means that there is nothing to do.
+    /// Whether the device supports `op`; `Ok(false)` means that there is nothing to do.
     pub(crate) fn check(&self, op: &Op) -> Result<bool, IoErrorKind> {
         let bytes = match op {
             Op::Flush => return Ok(self.caches),
@@ -75,13 +75,13 @@ impl Ability {
     }
 }
 
-/// Bytes of the largest request: whole pages, if the controller takes one.
+/// Bytes of the largest request: whole pages, if the controller accepts a page.
 fn transfer_bytes(facts: &Facts) -> u32 {
     let most = facts.controller.transfer_bytes;
     if most >= PAGE as u32 { most & !(PAGE as u32 - 1) } else { facts.namespace.block.bytes() }
 }
 
-/// What a device is like that has these properties.
+/// Returns the description of a device with these properties.
 pub(crate) fn device_info(facts: &Facts) -> DeviceInfo {
     let namespace = &facts.namespace;
     DeviceInfo {
@@ -97,10 +97,10 @@ pub(crate) fn device_info(facts: &Facts) -> DeviceInfo {
     }
 }
 
-/// Where the data of a command is.
+/// The location of the data of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Data {
-    /// There is none.
+    /// The command has no data.
     None,
     /// The ranges of a deallocation.
     Ranges,
@@ -110,12 +110,12 @@ pub(crate) enum Data {
     Request { offset: usize },
 }
 
-/// A part of a request that is one command.
+/// A part of a request that forms one command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub(crate) opcode: u8,
     pub(crate) start: u64,
-    /// None for a flush.
+    /// Zero for a flush.
     pub(crate) blocks: u32,
     /// Bits of dword 12.
     pub(crate) flags: u32,
@@ -123,7 +123,7 @@ pub(crate) struct Piece {
 }
 
 impl Piece {
-    /// What comes after `done` blocks of `op`.
+    /// Returns the next piece after `done` blocks of `op`.
     pub(crate) fn next(op: &Op, done: u64, ability: &Ability) -> Self {
         let shift = ability.block.shift();
         let LbaRange { start: Lba(start), blocks } = op.range(ability.block);
@@ -149,8 +149,8 @@ impl Piece {
             }
             Op::WriteZeroes { durability, .. } => match ability.zeroes_blocks {
                 Some(most) => {
-                    // Without this the information of the blocks would be zero, and every read of them fail (as Linux,
-                    // `nvme_setup_write_zeroes` in drivers/nvme/host/core.c).
+                    // Without this, the protection information of the blocks would be zero, and every read of them
+                    // would fail (as Linux, `nvme_setup_write_zeroes` in drivers/nvme/host/core.c).
                     let flags = ability.protection & dword_12::ACTION | fua(*durability);
                     piece(opcode::WRITE_ZEROES, most, flags, Data::None)
                 }
@@ -163,11 +163,11 @@ impl Piece {
         }
     }
 
-    /// Dwords 10 to 15 as words.
+    /// Returns dwords 10 to 15 as words.
     pub(crate) fn arguments(&self, ability: &Ability) -> [u64; 3] {
         match self.opcode {
             opcode::FLUSH => [0; 3],
-            // One range, and the attribute that it is deallocated.
+            // One range, with the attribute Deallocate.
             opcode::DATASET_MANAGEMENT => [1 << 34, 0, 0],
             _ => {
                 let reference = self.start & ability.reference_mask;

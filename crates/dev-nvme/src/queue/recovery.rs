@@ -1,4 +1,4 @@
-//! What was sent in a session that has ended, and what has no answer for long.
+//! Commands of a session that has ended, and commands without an answer for a long time.
 
 use super::NvmeQueue;
 use super::slot::{SlotIndex, Stage};
@@ -10,13 +10,13 @@ use std::sync::atomic::Ordering;
 use strake_block::IoErrorKind;
 
 impl NvmeQueue {
-    /// The session has ended, and nothing that was sent in it can be executed any longer. What has a completion was
-    /// executed; the rest waits for the next session, or fails if it was sent often enough.
+    /// Handles the end of a session: no sent command can be executed any longer. A command with a completion was
+    /// executed; the others wait for the next session, or fail if they were sent too often.
     pub(super) fn recover(&mut self) {
         if self.session.take().is_none() {
             return;
         }
-        // Not more than fit into the ring: a controller may continue writing.
+        // The loop is limited to the entries of the ring: a controller may continue writing.
         let posted = if std::mem::take(&mut self.is_broken) { 0 } else { self.port.entries };
         for _ in 0..posted {
             let Some((cid, status)) = self.rings.pop() else { break };
@@ -46,7 +46,7 @@ impl NvmeQueue {
         }
         slot.stage = Stage::Ready;
         self.ready.push_front(index);
-        // A counter for people; no memory depends on its order.
+        // The counter is informative; no memory depends on its order.
         self.shared.counters.replays.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -81,7 +81,7 @@ impl NvmeQueue {
         }
     }
 
-    /// Fails what has waited for a session for too long. Nothing of it can be executed any longer.
+    /// Fails requests that have waited for a session for too long. They can no longer be executed.
     fn give_up(&mut self) {
         for _ in 0..self.ready.len() {
             let Some(index) = self.ready.pop_front() else { break };

@@ -1,4 +1,4 @@
-//! The two rings of a queue, in memory that the controller sees, and their doorbells.
+//! The two rings of a queue, in memory that the controller reaches, and their doorbells.
 
 use crate::limits::{HEAD_BATCH, LISTS, PAGE};
 use crate::memory::Doorbell;
@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use strake_nvme_wire::Status;
 
-/// Words of a command and of a completion.
+/// Words of a command, and of a completion.
 const COMMAND: usize = 8;
 const COMPLETION: usize = 2;
 
-/// A command as words. The words between are zero, in every command of the driver.
+/// A command as words. The words that are not listed are zero in every command of the driver.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Command {
     /// Opcode, flags, command identifier and namespace.
@@ -28,21 +28,21 @@ pub(crate) struct Rings {
     /// Completions, then commands, then lists.
     block: Arc<Block>,
     entries: u16,
-    /// Where the commands begin, in commands.
+    /// The offset of the commands, in commands.
     commands: u32,
-    /// The next place of a command, and what the doorbell says.
+    /// The next entry for a command, and the last value of the doorbell.
     tail: u16,
     rung: u16,
-    /// The next completion, and what its doorbell says.
+    /// The next completion, and the last value of its doorbell.
     head: u16,
     taken: u16,
-    /// The phase of the completions of this round, as the bit in the upper word.
+    /// The phase of completions in this pass, as the bit in the upper word.
     phase: u64,
     batch: u16,
     doorbells: Option<Doorbells>,
 }
 
-/// Where the controller is notified.
+/// The doorbells of the controller.
 pub(crate) struct Doorbells {
     pub(crate) tail: Doorbell,
     pub(crate) head: Doorbell,
@@ -50,16 +50,16 @@ pub(crate) struct Doorbells {
     pub(crate) shadow: Option<Shadow>,
 }
 
-/// Shadow doorbells (Base, section 5.8): the controller looks at them, and says in an index from when on it has to be
-/// notified by the doorbell.
+/// Shadow doorbells (Base, section 5.8): the controller reads them, and an event index defines from which value on the
+/// driver must also write the doorbell.
 pub(crate) struct Shadow {
     pub(crate) shared: Arc<Shared>,
-    /// Bytes from the beginning of either page.
+    /// Offset in bytes in both pages.
     pub(crate) tail: usize,
     pub(crate) head: usize,
 }
 
-/// The bit of a completion's upper word that is its phase.
+/// The phase bit in the upper word of a completion.
 const PHASE: u64 = 1 << 48;
 
 impl Rings {
@@ -87,23 +87,23 @@ impl Rings {
         Self::commands(entries) + (entries as usize * COMMAND * 8).next_multiple_of(PAGE)
     }
 
-    /// The memory, which has to stay as long as the controller may use it.
+    /// The memory, which must exist as long as the controller may use it.
     pub(crate) fn block(&self) -> Arc<Block> {
         Arc::clone(&self.block)
     }
 
-    /// Where the controller sees the commands and the completions.
+    /// The addresses of the commands and of the completions for the controller.
     pub(crate) fn addresses(&self) -> (u64, u64) {
         (self.block.iova + Self::commands(self.entries) as u64, self.block.iova)
     }
 
-    /// A page for a list: its words, and where the controller sees it.
+    /// A page for a list: its words, and its address for the controller.
     pub(crate) fn list(&self, list: u16) -> (&[AtomicU64], u64) {
         let at = Self::lists(self.entries) + usize::from(list) * PAGE;
         (&self.block.memory.words()[at / 8..(at + PAGE) / 8], self.block.iova + at as u64)
     }
 
-    /// As after the creation of the queues: nothing is in them. The controller does not know them.
+    /// Empties the rings, as after the creation of the queues. The controller does not have them.
     pub(crate) fn reset(&mut self) {
         let words = &self.block.memory.words()[..Self::commands(self.entries) / 8];
         words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
@@ -115,12 +115,12 @@ impl Rings {
         self.doorbells = Some(doorbells);
     }
 
-    /// Writes a command in its place. The caller keeps fewer commands outstanding than there are entries.
+    /// Writes a command into its entry. The caller keeps fewer commands outstanding than there are entries.
     #[inline(always)]
     pub(crate) fn push(&mut self, command: &Command) {
         let places = self.block.memory.words().as_chunks::<COMMAND>().0;
         let place = &places[self.commands as usize + usize::from(self.tail)];
-        // Published by the doorbell. Words 1 and 2 are never anything but zero.
+        // The doorbell publishes these stores. Words 1 and 2 are always zero.
         place[0].store(command.head.to_le(), Ordering::Relaxed);
         place[3].store(command.prps.0.to_le(), Ordering::Relaxed);
         place[4].store(command.prps.1.to_le(), Ordering::Relaxed);
@@ -130,7 +130,7 @@ impl Rings {
         self.tail = if self.tail + 1 == self.entries { 0 } else { self.tail + 1 };
     }
 
-    /// Whether commands were written that the controller was not notified of.
+    /// Whether there are commands of which the controller was not notified.
     #[inline]
     pub(crate) const fn has_news(&self) -> bool {
         self.tail != self.rung
@@ -152,13 +152,13 @@ impl Rings {
         }
     }
 
-    /// The next completion: the command identifier, and how it ended.
+    /// Returns the next completion: the command identifier and the status.
     #[inline(always)]
     pub(crate) fn pop(&mut self) -> Option<(u16, Status)> {
         let [_, last] =
             &self.block.memory.words().as_chunks::<COMPLETION>().0[usize::from(self.head)];
-        // The phase is in the last word of an entry; with that, all that the controller wrote before is visible, the
-        // data of the command included.
+        // The phase is in the last word of an entry; once it is visible, all earlier writes of the controller are
+        // visible, including the data of the command.
         let word = u64::from_le(last.load(Ordering::Acquire));
         if word & PHASE != self.phase {
             return None;
@@ -170,7 +170,7 @@ impl Rings {
         Some(((word >> 32) as u16, Status::of_word((word >> 48) as u16)))
     }
 
-    /// Whether the controller has to be notified of completions that were taken.
+    /// Whether the controller must be notified of taken completions.
     #[inline]
     pub(crate) const fn owes_head(&self, is_empty: bool) -> bool {
         let taken = if self.head >= self.taken {
@@ -181,7 +181,7 @@ impl Rings {
         taken >= self.batch || (is_empty && taken > 0)
     }
 
-    /// Notifies the controller of the completions that were taken.
+    /// Notifies the controller of the taken completions.
     pub(crate) fn ring_head(&mut self) {
         let old = std::mem::replace(&mut self.taken, self.head);
         if let Some(Doorbells { head, shadow, .. }) = &self.doorbells {
@@ -198,15 +198,15 @@ impl Rings {
 }
 
 impl Shadow {
-    /// Writes a shadow doorbell. True when the doorbell has to be written too: the index of the controller is among
-    /// those that were passed (as Linux, `nvme_dbbuf_need_event` in drivers/nvme/host/pci.c).
+    /// Writes a shadow doorbell. Returns true if the doorbell must also be written: the event index of the controller
+    /// is among the passed values (as Linux, `nvme_dbbuf_need_event` in drivers/nvme/host/pci.c).
     fn ring(&self, at: usize, old: u16, new: u16) -> bool {
         let words = self.shared.shadow.memory.words();
-        // Commands before the shadow, as before a doorbell.
+        // Orders commands before the shadow doorbell, as before a doorbell.
         fence(Ordering::Release);
         store_half(&words[at / 8], at, new.into());
-        // The controller stores its index and then looks at the shadow; here it is the other way round, so that one of
-        // the two sees the other.
+        // The controller stores its event index and then reads the shadow doorbell; the order here is the reverse, so
+        // that at least one side sees the store of the other.
         fence(Ordering::SeqCst);
         let word = u64::from_le(words[(PAGE + at) / 8].load(Ordering::Relaxed));
         let event = (word >> (at % 8 * 8)) as u16;
@@ -214,7 +214,7 @@ impl Shadow {
     }
 }
 
-/// Stores one half of a word. The halves are doorbells of the same queue, so that one core writes both.
+/// Stores one half of a word. The halves are doorbells of the same queue, so that only one core writes both.
 fn store_half(word: &AtomicU64, at: usize, value: u32) {
     let shift = at % 8 * 8;
     let mask = u64::from(u32::MAX) << shift;

@@ -5,10 +5,10 @@ use std::mem::{self, ManuallyDrop};
 use strake_block::{Io, IoErrorKind, Op, Token};
 use strake_units::BlockSize;
 
-/// Names a slot of a queue.
+/// The index of a slot of a queue.
 pub(crate) type SlotIndex = u16;
 
-/// Where a request is; see the diagram of the queue.
+/// The state of a request; see the diagram of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     Free,
@@ -23,11 +23,11 @@ pub(crate) enum Loan {
     None,
     /// A page for a PRP list or for ranges.
     List(u16),
-    /// A chunk that the data is copied through.
+    /// A chunk through which the data are copied.
     Bounce(u16),
 }
 
-/// How often a command was sent, and how often the slot was looked at since then and since the request was submitted.
+/// The number of times that a command was sent, and the scans since then and since the submission of the request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ages {
     pub(crate) age: u16,
@@ -43,18 +43,18 @@ const NOTHING: u32 = u32::MAX;
 pub(crate) struct Slot {
     pub(crate) op: Option<Op>,
     pub(crate) token: Token,
-    /// Blocks of it that are not done.
+    /// Blocks of the request that are not done.
     pub(crate) left: u64,
-    /// Blocks of the command that is sent.
+    /// Blocks of the outstanding command.
     pub(crate) blocks: u32,
-    /// The identifier of the command that is outstanding.
+    /// The identifier of the outstanding command.
     expects: u32,
     /// Counts the commands of the slot, in the upper bits of the command identifier.
     turn: u16,
     pub(crate) ages: Ages,
     pub(crate) loan: Loan,
     pub(crate) stage: Stage,
-    /// The command is the whole request, and was lent nothing.
+    /// Whether the command is the whole request, and uses no loan.
     pub(crate) is_whole: bool,
 }
 
@@ -74,13 +74,13 @@ impl Slot {
         }
     }
 
-    /// A request that is to be sent in pieces, or later.
+    /// Stores a request that is to be sent in pieces, or later.
     pub(crate) fn fill(&mut self, io: Io) {
         (self.op, self.token, self.stage) = (Some(io.op), io.token, Stage::Ready);
         (self.ages, self.is_whole) = (Ages::default(), false);
     }
 
-    /// A request that is sent now, as one command: its identifier. Its blocks are counted when that matters.
+    /// Stores a request that is sent now as one command; returns its identifier. Its blocks are counted when needed.
     #[inline(always)]
     pub(crate) fn fill_whole(
         &mut self,
@@ -89,7 +89,7 @@ impl Slot {
         op: impl FnOnce() -> Op,
     ) -> u16 {
         debug_assert!(self.op.is_none(), "a free slot holds no request");
-        // What was there is nothing, and dropping nothing takes a call.
+        // The old value is `None`; forgetting it avoids the call that drops it.
         let _nothing = ManuallyDrop::new(self.op.replace(op()));
         (self.token, self.is_whole) = (token, true);
         self.ages = Ages { age: 0, held: 0, tries: 1 };
@@ -97,7 +97,7 @@ impl Slot {
         self.next_turn(index)
     }
 
-    /// Looks up how many blocks the request has, if it was sent as a whole.
+    /// Determines the number of blocks of a request that was sent as a whole.
     pub(crate) fn know_size(&mut self, block: BlockSize) {
         if mem::take(&mut self.is_whole) {
             self.left = self.op().range(block).blocks;
@@ -118,14 +118,14 @@ impl Slot {
         self.op.as_ref().expect("a slot in use holds a request")
     }
 
-    /// A new command: its identifier.
+    /// Records a new command, and returns its identifier.
     pub(crate) fn send(&mut self, index: SlotIndex, blocks: u32) -> u16 {
         (self.stage, self.blocks, self.is_whole) = (Stage::Sent, blocks, false);
         (self.ages.age, self.ages.tries) = (0, self.ages.tries + 1);
         self.next_turn(index)
     }
 
-    /// Whether this is the identifier of the command that is outstanding, which then no longer is.
+    /// Whether this is the identifier of the outstanding command. If so, the command is no longer outstanding.
     #[inline(always)]
     pub(crate) fn is_answered(&mut self, cid: u16) -> bool {
         let is_it = self.expects == u32::from(cid);
@@ -135,12 +135,12 @@ impl Slot {
         is_it
     }
 
-    /// The command can no longer be answered.
+    /// Ensures that the command can no longer be answered.
     pub(crate) const fn forget(&mut self) {
         self.expects = NOTHING;
     }
 
-    /// The identifier of the last command.
+    /// Returns the identifier of the last command.
     pub(crate) const fn cid(&self, index: SlotIndex) -> u16 {
         self.turn | index
     }

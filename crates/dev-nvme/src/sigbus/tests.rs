@@ -1,4 +1,4 @@
-//! Real faults: a file that was made shorter stands for registers that were taken away.
+//! Tests with real faults: a shortened file stands for revoked registers.
 
 use crate::memory::{Doorbell, Mapping, Registers};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -15,7 +15,7 @@ const BYTES: usize = 8192;
 const CSTS: usize = 0x1c;
 const DOORBELL: usize = 0x1000;
 
-/// Registers with a status of 1, and the file that is behind them.
+/// Returns registers with a status of 1, and the file behind them.
 fn registers() -> (OwnedFd, Arc<Registers>) {
     let file = memfd_create("registers", MemfdFlags::CLOEXEC).expect("there is memory");
     ftruncate(&file, BYTES as u64).expect("there is memory");
@@ -40,7 +40,7 @@ fn registers_that_were_taken_away_read_as_ones_and_take_writes() {
     assert_eq!((other.read(CSTS), other.was_cut()), (1, false), "it is another drive");
 }
 
-/// A doorbell that faults alone would be lost without a trace if the status could still be read.
+/// If only the page of a doorbell faulted, its loss would not be noticed, because the status would still be readable.
 #[test]
 fn all_registers_are_cut_when_one_is() {
     let (file, registers) = registers();
@@ -64,12 +64,12 @@ fn registers_that_return_are_restored() {
     let mut word = [0; 4];
     pread(&file, &mut word, DOORBELL as u64).expect("it is a file");
     assert_eq!(word, [9, 0, 0, 0]);
-    // A second loss is survived as the first.
+    // The process survives a second loss as the first.
     ftruncate(&file, 0).expect("it can be shorter");
     assert_eq!((registers.read(CSTS), registers.was_cut()), (u32::MAX, true));
 }
 
-/// What the child of a test does.
+/// The environment variable with the role of the child of a test.
 const ROLE: &str = "STRAKE_SIGBUS_ROLE";
 
 extern "C" fn with_information(_: c_int, info: *mut libc::siginfo_t, _: *mut c_void) {
@@ -88,12 +88,12 @@ fn install(handler: usize, flags: c_int) {
     // SAFETY: all zeroes are a `sigaction`.
     let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
     (action.sa_sigaction, action.sa_flags) = (handler, flags);
-    // SAFETY: the handler has the type that the flags say, and only ends the process.
+    // SAFETY: the type of the handler matches the flags, and the handler only ends the process.
     let installed = unsafe { libc::sigaction(libc::SIGBUS, &raw const action, ptr::null_mut()) };
     assert_eq!(installed, 0);
 }
 
-/// Faults outside of all registers, after registers were mapped and one of them has faulted.
+/// Causes a fault outside of all registers, after registers were mapped and one of them has faulted.
 fn fault_elsewhere(role: &str) {
     match role {
         "information" => install(with_information as *const () as usize, libc::SA_SIGINFO),

@@ -1,4 +1,4 @@
-//! What a controller can do wrong in the middle of its work, one test for each row.
+//! Faults of a controller during its work, with one test for each row.
 
 use super::world::{Client, World, bytes_of};
 use crate::error::Reason;
@@ -11,7 +11,7 @@ use strake_units::{CoreIndex, Nanos};
 /// Requests in flight when a fault strikes.
 const WRITES: u64 = 8;
 
-/// A world with writes that were sent, and not answered.
+/// Returns a world with writes that were sent and not answered.
 pub(super) fn struck(spec: Spec, strike: impl FnOnce(&World)) -> (World, Client) {
     let mut world = World::ready(spec);
     let mut client = world.open(16);
@@ -25,7 +25,7 @@ pub(super) fn struck(spec: Spec, strike: impl FnOnce(&World)) -> (World, Client)
     (world, client)
 }
 
-/// All writes succeed after so many resets, within the time in which callers wait.
+/// Checks that all writes succeed after `resets` resets, within the time limit of callers.
 fn check_recovers(spec: Spec, strike: impl FnOnce(&World), resets: u64) -> World {
     let (mut world, mut client) = struck(spec, strike);
     let start = world.now;
@@ -41,7 +41,7 @@ fn check_recovers(spec: Spec, strike: impl FnOnce(&World), resets: u64) -> World
     world
 }
 
-/// All writes fail with this, before callers give up.
+/// Checks that all writes fail with `kind`, within the time limit of callers.
 fn check_fails(spec: Spec, strike: impl FnOnce(&World), kind: IoErrorKind) -> World {
     let (mut world, mut client) = struck(spec, strike);
     let start = world.now;
@@ -114,7 +114,7 @@ fn a_refused_abort_leads_to_a_reset() {
     }
 }
 
-/// The command completes while the Abort is under way: its completion counts, and nothing is reset.
+/// The command completes during the Abort: its completion counts, and the controller is not reset.
 #[test]
 fn an_abort_that_crosses_the_completion_changes_nothing() {
     let (mut world, mut client) = struck(Spec::new(64), |world| {
@@ -135,7 +135,7 @@ fn a_controller_that_stays_ready_is_reset_by_its_function() {
     check_recovers(Spec::new(64), strike, 1);
 }
 
-/// Neither CC.EN nor the function stops it: nothing is answered, whatever the time; a later RDY = 0 is a fence.
+/// If neither CC.EN nor a function reset stops the controller, no command is answered; a later RDY = 0 is a fence.
 #[test]
 fn a_controller_that_cannot_be_stopped_answers_nothing() {
     for reset in [Fault::ResetRefused, Fault::ResetIgnored] {
@@ -156,7 +156,7 @@ fn a_controller_that_cannot_be_stopped_answers_nothing() {
     }
 }
 
-/// It is given back when it is asked for: the kernel takes it from the bus and from memory.
+/// The controller is given back on request: the kernel removes it from the bus and from memory.
 #[test]
 fn a_controller_that_cannot_be_stopped_is_given_back() {
     let (mut world, mut client) = struck(Spec::new(64), |world| {
@@ -186,7 +186,7 @@ fn a_controller_that_does_not_become_ready_again_is_gone_in_time() {
     assert_eq!(world.device().reason(), Some(Reason::NeverReady));
 }
 
-/// CAP.TO of nothing is one unit at least, and of two minutes delays no answer.
+/// A CAP.TO of zero means at least one unit, and one of two minutes delays no answer.
 #[test]
 fn the_longest_and_the_shortest_ready_time_are_kept() {
     let none = Spec { ready_units: 0, ready_time: Nanos(400 * Nanos::MILLI.0), ..Spec::new(64) };
@@ -274,7 +274,7 @@ fn statuses_are_what_they_mean() {
     }
 }
 
-/// A controller that is not ready briefly is asked again.
+/// A command to a namespace that is briefly not ready is repeated.
 #[test]
 fn a_namespace_that_is_not_ready_is_asked_again() {
     let (mut world, mut client) = struck(Spec::new(64), |world| {
@@ -301,7 +301,7 @@ fn one_bad_block_fails_only_what_touches_it() {
     assert_eq!(bytes_of(done.op).len(), 8192);
 }
 
-/// A namespace that shrinks or vanishes, or is formatted with other blocks, is another one.
+/// A namespace that shrinks or vanishes, or is formatted with other blocks, is a different one.
 #[test]
 fn a_namespace_that_shrinks_vanishes_or_is_formatted_is_gone() {
     let changes: [fn(&World); 3] = [
@@ -347,7 +347,7 @@ fn another_serial_number_after_a_reset_is_refused() {
     assert!(world.device().open_queue(CoreIndex(0), 4).is_ok(), "its requests fail");
 }
 
-/// A list of identifiers that cannot be read once is no other drive, whether the UUID was read before or not.
+/// If the identifier list is unreadable once, the drive is still the same, whether or not the UUID was read before.
 #[test]
 fn identifiers_that_cannot_be_read_once_are_no_other_drive() {
     for fails_at_first in [true, false] {
@@ -371,7 +371,7 @@ fn identifiers_that_cannot_be_read_once_are_no_other_drive() {
     }
 }
 
-/// A drive that was pulled: everything fails at once, and the buffers return.
+/// After a drive was pulled, all requests fail immediately, and the buffers return.
 #[test]
 fn ones_in_the_middle_of_work_are_a_removal() {
     let (mut world, mut client) = struck(Spec::new(64), |world| world.drive.remove());
@@ -409,8 +409,8 @@ fn ones_while_it_is_prepared_or_reset_are_a_removal() {
     }
 }
 
-/// Memory decoding was turned off behind the driver's back: the device is there, so that nothing is answered as failed;
-/// the reset of the function turns it on.
+/// Memory decoding was turned off by another program: the device is present, so that no command is answered as failed,
+/// and the reset of the function turns it on.
 #[test]
 fn ones_of_a_device_that_is_present_are_repaired() {
     let (mut world, mut client) = struck(Spec::new(64), |world| world.drive.stop_decoding());

@@ -1,4 +1,4 @@
-//! Requests of every kind.
+//! Tests of requests of every kind.
 
 use super::world::{World, bytes_of, range};
 use crate::facts::Protection;
@@ -9,7 +9,7 @@ use strake_block::{
 use strake_nvme_model::{NamespaceSpec, Spec};
 use strake_units::{BlockSize, CoreIndex, Lba, Nanos};
 
-/// Writes, reads back, and compares with what the model has.
+/// Writes, reads, and compares with the data in the model.
 fn check(spec: Spec, block: usize) {
     let mut world = World::ready(spec);
     let mut client = world.open(32);
@@ -63,8 +63,8 @@ fn other_doorbell_strides_work() {
     }
 }
 
-/// QEMU was not notified of the first command of a queue whose number a longer queue had had: the event index of that
-/// one was still there. The command was silent for 10 s, and a look at the labels of a drive failed.
+/// The history of the bug: QEMU was not notified of the first command of a queue whose number a longer queue had used:
+/// the event index of that queue remained. The command had no answer for 10 s, and a read of labels failed.
 #[test]
 fn a_queue_does_not_find_the_shadow_doorbells_of_an_earlier_one() {
     let mut world = World::ready(Spec { shadow_doorbells: true, ..Spec::new(64) });
@@ -81,7 +81,7 @@ fn a_queue_does_not_find_the_shadow_doorbells_of_an_earlier_one() {
     world.assert_clean();
 }
 
-/// The model looks at a shadow doorbell only if the doorbell itself was written since it found the queue empty.
+/// The model reads a shadow doorbell only if the doorbell itself was written since it found the queue empty.
 #[test]
 fn shadow_doorbells_work_with_event_indices() {
     check(Spec { shadow_doorbells: true, ..Spec::new(64) }, 4096);
@@ -118,7 +118,7 @@ fn flush_zeroes_and_deallocation_do_what_they_say() {
     world.assert_clean();
 }
 
-/// Zeroes can be read back, with a correct guard and reference tag, whether the controller writes them or gets them.
+/// Zeroes are readable, with a correct guard and reference tag, whether the controller or the driver produces them.
 #[test]
 fn zeroes_with_protection_information_are_read_back() {
     let protection = strake_nvme_model::Protection::Type1;
@@ -139,7 +139,7 @@ fn zeroes_with_protection_information_are_read_back() {
     }
 }
 
-/// Without Write Zeroes, zeroes are sent; a limit cuts larger requests.
+/// Without Write Zeroes, the driver sends zeroes as data; a limit divides larger requests.
 #[test]
 fn zeroes_work_whatever_the_controller_has() {
     let without = Spec { commands: 0, ..Spec::new(300) };
@@ -200,7 +200,7 @@ fn a_protected_namespace_is_read_only() {
     assert_eq!(error.kind, IoErrorKind::ReadOnly);
 }
 
-/// Memory that is not mapped, and lists that PRPs cannot describe, are copied; the bytes are the same.
+/// Unmapped memory, and lists that PRPs cannot describe, are copied; the data are the same.
 #[test]
 fn unmapped_and_odd_memory_is_copied() {
     let mut world = World::ready(Spec::new(64));
@@ -241,7 +241,7 @@ fn more_requests_than_chunks_wait_for_one() {
     world.assert_clean();
 }
 
-/// Rings are smaller than the queue is deep: what does not fit waits, and rings wrap at every entry.
+/// The rings are smaller than the depth of the queue: further requests wait, and rings wrap at every entry.
 #[test]
 fn rings_of_every_size_carry_any_number_of_requests_exhaustive() {
     for entries_max in 2..=9 {

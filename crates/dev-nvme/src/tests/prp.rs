@@ -7,8 +7,8 @@ use strake_units::Lba;
 
 const PAGE: usize = 4096;
 
-/// Writes `data` and reads it back into `space`: both through the model, which walks the lists. The memory of both goes
-/// back to the pool.
+/// Writes `data` and reads it back into `space`, both through the model, which parses the lists. The memory of both
+/// returns to the pool.
 fn check(
     world: &mut World,
     client: &mut Client,
@@ -36,7 +36,7 @@ fn numbered(buf: &mut BufMut) {
     buf.as_mut_slice().iter_mut().zip(0_u32..).for_each(|(byte, at)| *byte = (at % 253) as u8);
 }
 
-/// One buffer whose first byte is `offset` bytes from `page` in the region, and which has `bytes` bytes.
+/// One buffer of `bytes` bytes, whose first byte is `offset` bytes after `page` in the region.
 #[test]
 fn buffers_at_every_edge_are_described_in_place_exhaustive() {
     let namespaces = vec![NamespaceSpec::new(4096, 9)];
@@ -71,7 +71,7 @@ fn buffers_at_every_edge_are_described_in_place_exhaustive() {
     world.assert_clean();
 }
 
-/// Lists of several buffers: page by page, with a tail, and such as no PRP list can describe, which are cut or copied.
+/// Lists of several buffers: page by page, with a tail, and lists that PRPs cannot describe, which are cut or copied.
 #[test]
 fn lists_of_buffers_are_described_or_cut_or_copied_exhaustive() {
     let namespaces = vec![NamespaceSpec::new(4096, 9)];

@@ -1,4 +1,4 @@
-//! Drives whose registers raise SIGBUS: a file that is made shorter stands for them.
+//! Drives whose registers raise SIGBUS: a shortened file stands for them.
 
 use super::world::{BAR, Client, Drive, World, drive_with};
 use crate::error::Reason;
@@ -14,7 +14,7 @@ use strake_block::{BufPool, IoErrorKind, Token};
 use strake_nvme_model::{Pace, Spec};
 use strake_units::Nanos;
 
-/// A function whose registers are mapped once more by a reset, as those of VFIO are.
+/// A function whose reset maps the registers again, as with VFIO.
 struct Mapped {
     file: Arc<OwnedFd>,
     function: MemoryFunction,
@@ -41,7 +41,7 @@ impl Function for Mapped {
     }
 }
 
-/// A ready drive with a read that has worked, and the file of its registers.
+/// Returns a ready drive after a successful read, and the file of its registers.
 fn world() -> (World, Client, Arc<OwnedFd>) {
     let file = memfd_create("registers", MemfdFlags::CLOEXEC).expect("there is memory");
     let file = Arc::new(file);
@@ -60,7 +60,7 @@ fn world() -> (World, Client, Arc<OwnedFd>) {
     (world, client, file)
 }
 
-/// Sends writes whose doorbell raises SIGBUS: how they end, and how long that takes.
+/// Sends writes whose doorbell raises SIGBUS. Returns their results and the elapsed time.
 fn write(world: &mut World, client: &mut Client) -> (Vec<Result<(), IoErrorKind>>, Nanos) {
     let start = world.now;
     for number in 0..8 {
@@ -82,13 +82,13 @@ fn a_doorbell_of_a_pulled_drive_fails_its_requests_and_nothing_else() {
     assert!(time <= Nanos::SECOND, "{time:?}");
 }
 
-/// Pages of ones become pages of zeroes.
+/// Replaces pages of ones by pages of zeroes.
 fn read_as_zeroes(registers: &OwnedFd) {
     ftruncate(registers, 0).expect("it can be shorter");
     ftruncate(registers, BAR as u64).expect("there is memory");
 }
 
-/// QEMU answers so. The driver took the drive for one that had stopped, and tried to reset it.
+/// QEMU behaves like this. The history of the bug: the driver treated the drive as stopped, and tried to reset it.
 #[test]
 fn d15_a_pulled_drive_whose_registers_read_as_zeroes_is_gone() {
     let (mut world, mut client, file) = world();
@@ -100,7 +100,7 @@ fn d15_a_pulled_drive_whose_registers_read_as_zeroes_is_gone() {
     assert_eq!(world.device().stats().resets, 0);
 }
 
-/// Zeroes were taken for a controller that is stopped: commands were sent again that it could still execute.
+/// The bug: zeroes counted as a stopped controller. Commands that it could still execute were sent again.
 #[test]
 fn d13_registers_without_memory_decoding_that_read_as_zeroes_are_repaired_by_a_reset() {
     let (mut world, mut client, file) = world();

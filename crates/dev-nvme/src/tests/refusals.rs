@@ -1,4 +1,4 @@
-//! Controllers that cannot be used, or that lie about themselves: a reason, and nothing of memory is touched.
+//! Controllers that are unusable or return false data: the driver returns a reason, and memory stays untouched.
 
 use super::world::World;
 use crate::error::Reason;
@@ -16,7 +16,7 @@ use strake_nvme_wire::identify::{Page, cns};
 use strake_testkit::Chance;
 use strake_units::{CoreIndex, Nanos};
 
-/// The reason for which a controller is not used.
+/// Returns the reason why a controller is not used.
 fn check(spec: Spec, prepare: impl FnOnce(&World)) -> Reason {
     let mut world = World::new(spec, Pace::Prompt);
     prepare(&world);
@@ -28,7 +28,7 @@ fn check(spec: Spec, prepare: impl FnOnce(&World)) -> Reason {
     world.device().reason().expect("there is a reason")
 }
 
-/// The reason for which a page of Identify is not believed.
+/// Returns the reason why an Identify page is rejected.
 fn lie(what: u8, mut change: impl FnMut(&mut Page) + Send + 'static) -> Reason {
     check(Spec::new(64), |world| {
         world.drive.model().distort(move |cns, page| {
@@ -60,11 +60,11 @@ fn identify_with_nonsense_ends_with_a_reason() {
     assert_eq!(lie(cns::NAMESPACE, |page| page[134] = 255), format(255, 0));
     assert_eq!(lie(cns::NAMESPACE, |page| page[132] = 16), format(12, 16));
     assert_eq!(lie(cns::NAMESPACE, |page| page[132] = 8), format(12, 8));
-    // A format that does not exist.
+    // This format does not exist.
     assert_eq!(lie(cns::NAMESPACE, |page| page[26] = 0x6f), format(0, 0));
 }
 
-/// Pages of anything: the driver is ready or gives up, and the model finds nothing against it.
+/// With random pages, the driver is ready or fails, and the model finds no violation.
 #[test]
 fn random_pages_are_used_or_refused() {
     for seed in 0..200 {
@@ -104,7 +104,7 @@ fn large_pages_and_short_queues_are_refused_at_once() {
     assert!(wide.contains("DSTRD"), "{wide}");
 }
 
-/// Capabilities that change after they were judged are not used: such a doorbell would be outside of the registers.
+/// The driver does not use capabilities that change after the check: such a doorbell would be outside of the registers.
 #[test]
 fn capabilities_are_read_once() {
     let space = Arc::new(MemorySpace::default());
@@ -123,7 +123,7 @@ fn capabilities_are_read_once() {
     assert_eq!(shared.word().phase(), Phase::Live);
 }
 
-/// A queue that the controller does not create fails its requests, and the others work.
+/// If the controller does not create a queue, the requests of this queue fail, and the other queues work.
 #[test]
 fn a_queue_that_is_not_created_fails_alone() {
     let mut world = World::ready(Spec::new(64));
@@ -138,7 +138,7 @@ fn a_queue_that_is_not_created_fails_alone() {
     world.run(&mut good, op).result.expect("the other queue works");
 }
 
-/// No room for mappings: a sentence, and nothing stays mapped.
+/// Without space for mappings, the error is a sentence, and no mapping remains.
 #[test]
 fn memory_that_cannot_be_mapped_is_a_sentence() {
     for mappings_max in 0..6 {

@@ -1,7 +1,7 @@
-//! A search for a change that happens after its failure was reported.
+//! A random search for a change of blocks after its failure was reported.
 //!
-//! The model executes what it has fetched at random, in parts and out of order, also while it does not answer, and
-//! until it is not ready. A write that was answered as failed must not change a block after that.
+//! The model executes fetched commands at random, in parts and out of order, also while it does not answer, and until
+//! it is not ready. A write that was answered as failed must not change a block later.
 
 use super::world::{World, bytes_of};
 use crate::lifecycle::Phase;
@@ -10,13 +10,13 @@ use strake_nvme_model::{Fault, NamespaceSpec, PERMANENT, Pace, Spec};
 use strake_testkit::Chance;
 use strake_units::{Lba, Nanos};
 
-/// Blocks of a write, and writes of a world.
+/// Blocks of a write, and the number of writes in a world.
 const BLOCKS: u64 = 4;
 const WRITES: u64 = 12;
-/// Seeds of an ordinary run. `STRAKE_NVME_SEEDS` sets another number.
+/// The number of seeds of an ordinary run. `STRAKE_NVME_SEEDS` sets another number.
 const SEEDS: u64 = 600;
 
-/// Faults that a world may have, in any combination.
+/// Possible faults of a world, in any combination.
 const FAULTS: [Fault; 12] = [
     Fault::LostCompletion,
     Fault::RepeatedCompletion,
@@ -32,12 +32,12 @@ const FAULTS: [Fault; 12] = [
     Fault::NeverReady,
 ];
 
-/// What is known of a write.
+/// The state of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Fate {
     Waits,
     Succeeded,
-    /// With this in its blocks.
+    /// The write failed, with this content in its blocks.
     Failed(Vec<u8>),
 }
 
@@ -47,12 +47,12 @@ fn content(world: &World, write: u64) -> Vec<u8> {
     blocks.collect()
 }
 
-/// The first byte of a write's data.
+/// Returns the first byte of the data of a write.
 const fn byte(write: u64) -> u8 {
     write as u8 + 1
 }
 
-/// Takes note of a completion. The buffer is the client's again, so it is filled with something else.
+/// Records a completion. The buffer belongs to the client again, so the client fills it with other data.
 fn note(world: &mut World, fates: &mut [Fate], done: Completion) {
     let write = done.token.0;
     fates[write as usize] = match done.result {
@@ -67,7 +67,7 @@ fn note(world: &mut World, fates: &mut [Fate], done: Completion) {
     }
 }
 
-/// One world: writes, faults, and a long time. How many writes failed.
+/// Runs one world with writes, faults and a long time. Returns the number of failed writes.
 fn world_of(seed: u64) -> usize {
     let mut chance = Chance::new(seed);
     let seconds =
@@ -103,7 +103,7 @@ fn world_of(seed: u64) -> usize {
             FAULTS.iter().for_each(|fault| world.drive.model().arm(*fault, 0));
         }
         if turn == calm_at + 250 && world.phase() == Phase::Unfenced {
-            // By hand. The model has no cache that is lost.
+            // An operator cuts the power. The model has no cache to lose.
             world.drive.lose_power();
         }
         world.turn_with(&mut client);
@@ -147,7 +147,7 @@ fn random_faults_never_let_a_write_happen_after_its_failure() {
     assert!(failed > 50, "only {failed} writes failed: the search shows nothing");
 }
 
-/// Reads, writes and flushes in any order of completion, without faults: each is answered once, with its own bytes.
+/// Reads, writes and flushes in any order of completion, without faults: each is answered once, with its own data.
 #[test]
 fn random_orders_of_completion_are_distinguished() {
     for seed in 0..100 {

@@ -1,4 +1,4 @@
-//! What a session leaves to the next one, and to the caller: posted completions, buffers, queues, losses of the cache.
+//! Effects of a session on the next one, and on the caller: posted completions, buffers, queues, losses of the cache.
 
 use super::faults::struck;
 use super::world::{World, bytes_of};
@@ -13,14 +13,14 @@ use strake_nvme_model::{Fault, PERMANENT, Pace, Spec};
 use strake_nvme_wire::log::page;
 use strake_units::Nanos;
 
-/// What was completed before the reset is answered by its completion, although nothing is sent again.
+/// A command that completed before the reset is answered by its completion, although no command is sent again.
 #[test]
 fn posted_completions_count_before_anything_is_sent_again() {
     let (mut world, mut client) = struck(Spec { write_cache: false, ..Spec::new(64) }, |world| {
         world.drive.model().arm(Fault::NeverReady, PERMANENT);
     });
     client.queue.ring_doorbell(world.now);
-    // The controller completes all, and the core does not look before the reset has begun.
+    // The controller completes all commands, and the core does not poll before the start of the reset.
     world.turn();
     world.drive.fail();
     world.step = Nanos(600 * Nanos::MILLI.0);
@@ -30,7 +30,7 @@ fn posted_completions_count_before_anything_is_sent_again() {
     assert_eq!(world.device().stats().replays, 0);
 }
 
-/// While the controller is reset, the core writes no doorbell.
+/// During a reset of the controller, the core writes no doorbell.
 #[test]
 fn a_parked_queue_leaves_the_registers_alone() {
     let mut world = World::ready(Spec::new(64));
@@ -38,7 +38,7 @@ fn a_parked_queue_leaves_the_registers_alone() {
     let op = world.read(0, 4096);
     world.run(&mut client, op).result.expect("it works");
     world.drive.model().arm(Fault::NeverDisabled, PERMANENT);
-    // Commands are in the ring, and the controller was not notified of them when the reset begins.
+    // Commands are in the ring, and the controller was not notified of them at the start of the reset.
     for token in 0..4 {
         let op = world.write(token, 1, 4096);
         client.submit(Token(token), op);
@@ -59,7 +59,7 @@ fn a_parked_queue_leaves_the_registers_alone() {
     assert_eq!(client.done.len(), 0);
 }
 
-/// A reset behind the driver's back, such as of a bridge: noticed, and what was outstanding is sent again.
+/// The driver detects a reset by another component, such as a bridge, and sends outstanding commands again.
 #[test]
 fn a_reset_from_outside_is_noticed() {
     let (mut world, mut client) = struck(Spec { write_cache: false, ..Spec::new(64) }, |world| {
@@ -71,8 +71,8 @@ fn a_reset_from_outside_is_noticed() {
     world.assert_clean();
 }
 
-/// What a queue wrote without a flush may be lost: neither a read nor a flush says that it is there. A queue that is
-/// opened later relies on nothing of it.
+/// Data that a queue wrote without a flush may be lost: neither a read nor a flush may succeed. A later queue does not
+/// depend on these data.
 fn check_loses_cache(strike: impl FnOnce(&World)) {
     let mut world = World::ready(Spec::new(64));
     let mut client = world.open(8);
@@ -103,7 +103,7 @@ fn a_lost_cache_is_reported_by_reads_and_flushes() {
     check_loses_cache(|world| world.drive.fail());
 }
 
-/// A reset for any other reason loses nothing.
+/// A reset for any other reason loses no data.
 #[test]
 fn a_reset_that_loses_nothing_fails_nothing() {
     let mut world = World::ready(Spec::new(64));
@@ -121,7 +121,7 @@ fn a_reset_that_loses_nothing_fails_nothing() {
     world.run(&mut client, Op::Flush).result.expect("nothing was lost");
 }
 
-/// A queue that is dropped leaves its memory to the keeper, until the controller is done with it.
+/// The keeper holds the memory of a dropped queue until the controller no longer uses it.
 #[test]
 fn the_memory_of_a_dropped_queue_stays_until_the_controller_is_done() {
     let (mut world, mut client) =
@@ -140,7 +140,7 @@ fn the_memory_of_a_dropped_queue_stays_until_the_controller_is_done() {
     world.assert_clean();
 }
 
-/// Chunks that commands of a dropped queue were copied through return when the controller is done with them.
+/// Chunks of commands of a dropped queue return when the controller no longer uses them.
 #[test]
 fn the_chunks_of_a_dropped_queue_return() {
     let copied = |at| {
@@ -165,7 +165,7 @@ fn the_chunks_of_a_dropped_queue_return() {
     world.assert_clean();
 }
 
-/// Admin commands that a reset interrupts are answered (SPDK 1c197e8684: they were not).
+/// Admin commands that a reset interrupts are answered (bug of SPDK, 1c197e8684: they were not).
 #[test]
 fn an_admin_command_across_a_reset_is_answered() {
     let mut world = World::ready(Spec::new(64));
@@ -175,7 +175,7 @@ fn an_admin_command_across_a_reset_is_answered() {
         world.device().shared().ask(Request::Log(page::HEALTH, 512, reply));
         answer
     };
-    // The second waits for the first.
+    // The second command waits for the first.
     let answers = [ask(&world), ask(&world)];
     (0..10).for_each(|_| _ = world.turn());
     assert!(answers.iter().all(|answer| answer.try_recv().is_err()), "the controller is silent");
@@ -191,8 +191,8 @@ fn an_admin_command_across_a_reset_is_answered() {
     assert!(answer.try_recv().is_ok_and(|answer| answer.is_ok()));
 }
 
-/// Firmware that does not answer a log page was reset each time, and failed after the third: a member was lost because
-/// it was asked how it is.
+/// The history of the bug: firmware that does not answer a log page was reset each time, and failed after the third: a
+/// health query cost a member.
 #[test]
 fn a_log_page_without_an_answer_ends_no_session() {
     let mut world = World::ready(Spec::new(64));
@@ -211,7 +211,7 @@ fn a_log_page_without_an_answer_ends_no_session() {
     for answer in answers {
         assert_eq!(answer.try_recv(), Ok(Err(Reason::NoAnswer)));
     }
-    // The controller may still write to the page of memory: it is asked for no other.
+    // The controller may still write to the page of memory, so that no other log page is requested.
     let later = ask(&world);
     (0..2).for_each(|_| _ = world.turn());
     assert_eq!(later.try_recv(), Ok(Err(Reason::NoAnswer)));
@@ -222,7 +222,7 @@ fn a_log_page_without_an_answer_ends_no_session() {
     world.assert_clean();
 }
 
-/// A device was closed only after the log page that another thread waited for.
+/// The history of the bug: a device was closed only after the log page that another thread waited for.
 #[test]
 fn a_device_is_given_back_while_a_log_page_is_waited_for() {
     let mut world = World::ready(Spec::new(64));
@@ -242,7 +242,7 @@ fn a_device_is_given_back_while_a_log_page_is_waited_for() {
     assert!(reader.log_page(page::HEALTH, 512).is_err(), "and nothing waits for it any more");
 }
 
-/// A queue whose creation is not answered gets its queue pair by a reset, before its requests have waited too long.
+/// If the creation of a queue is not answered, a reset creates the queue pair before its requests have waited too long.
 #[test]
 fn a_queue_whose_creation_is_not_answered_works_after_a_reset() {
     let mut world = World::ready(Spec::new(64));
@@ -288,8 +288,8 @@ fn log_pages_can_be_read_while_requests_run() {
     world.assert_clean();
 }
 
-/// The platform asks for the device, in every turn of its life: it is shut down, all requests are answered, and it is
-/// given back.
+/// The platform requests the device back, in every turn of its life: it is shut down, all requests are answered, and it
+/// is given back.
 #[test]
 fn a_device_that_is_asked_for_is_given_back_in_every_state() {
     for turns in 0..25 {
@@ -332,7 +332,7 @@ fn a_device_that_is_dropped_is_shut_down() {
     assert_eq!(world.drive.model().block(1, 1), [5; 4096], "the shutdown made the cache stable");
 }
 
-/// A thread runs the keeper, and another the model: as with hardware, but for the time.
+/// One thread runs the keeper, and another the model: as with hardware, except for the time.
 #[test]
 fn a_device_opens_with_a_keeper_of_its_own() {
     use std::sync::Arc;

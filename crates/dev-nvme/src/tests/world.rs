@@ -1,4 +1,4 @@
-//! A drive, its driver and a queue, stepped by one thread.
+//! A drive, its driver and a queue, which one thread steps.
 
 use crate::keeper::{Keeper, Turn};
 use crate::lifecycle::Phase;
@@ -17,7 +17,7 @@ use strake_units::{CoreIndex, Lba, LbaRange, Nanos};
 
 /// Bytes of registers.
 pub(super) const BAR: usize = 32 << 10;
-/// A turn of the tests, when nothing else is said.
+/// The default duration of a turn of the tests.
 pub(super) const MILLI: Nanos = Nanos::MILLI;
 
 /// The model's view of the host.
@@ -47,7 +47,7 @@ impl Bus for Host {
     }
 }
 
-/// A model and its end of the bus.
+/// A model and its side of the bus.
 pub(super) struct Drive {
     controller: Mutex<Controller>,
     host: Host,
@@ -78,7 +78,7 @@ impl Drive {
         self.model().reset_subsystem(&self.host);
     }
 
-    /// Memory decoding is turned off, until the next reset of the function: the registers read as ones.
+    /// Turns memory decoding off until the next reset of the function: the registers read as ones.
     pub(super) fn stop_decoding(&self) {
         self.model().stop_decoding(&self.host);
     }
@@ -100,7 +100,7 @@ impl Endpoint for Drive {
     }
 }
 
-/// See the module.
+/// A drive with its driver; see the documentation of the module.
 pub(super) struct World {
     pub(super) drive: Arc<Drive>,
     pub(super) device: Option<NvmeDevice>,
@@ -111,7 +111,7 @@ pub(super) struct World {
     pub(super) step: Nanos,
 }
 
-/// A drive in an address space, and the function of it.
+/// Returns a drive in an address space, and its function.
 pub(super) fn drive(
     spec: Spec,
     pace: Pace,
@@ -121,7 +121,7 @@ pub(super) fn drive(
     drive_with(spec, pace, space, registers)
 }
 
-/// The same with these registers.
+/// Does the same with the given registers.
 pub(super) fn drive_with(
     spec: Spec,
     pace: Pace,
@@ -141,7 +141,7 @@ pub(super) fn drive_with(
 }
 
 impl World {
-    /// A world that was not stepped yet.
+    /// Returns a world without any turn.
     pub(super) fn new(spec: Spec, pace: Pace) -> Self {
         Self::try_new(spec, pace).expect("the controller can be used")
     }
@@ -150,14 +150,14 @@ impl World {
         Self::with_pool(spec, pace, BufPool::new(64, 128 << 10))
     }
 
-    /// The same with buffers from this pool.
+    /// Does the same with buffers from the given pool.
     pub(super) fn with_pool(spec: Spec, pace: Pace, pool: BufPool) -> Result<Self, DeviceError> {
         let space = Arc::new(MemorySpace::default());
         let (drive, function) = drive(spec, pace, &space);
         Self::of(drive, Box::new(function), space, pool)
     }
 
-    /// A world of this drive.
+    /// Returns a world of the given drive.
     pub(super) fn of(
         drive: Arc<Drive>,
         function: Box<dyn Function>,
@@ -171,7 +171,7 @@ impl World {
         Ok(Self { drive, device: Some(device), keeper, window, pool, now, step })
     }
 
-    /// A world whose device is ready.
+    /// Returns a world with a ready device.
     pub(super) fn ready(spec: Spec) -> Self {
         let mut world = Self::new(spec, Pace::Prompt);
         world.run_until("ready", |world| world.phase() == Phase::Live);
@@ -186,14 +186,14 @@ impl World {
         self.device().shared().word().phase()
     }
 
-    /// One turn of the drive and of the keeper.
+    /// Runs one turn of the drive and of the keeper.
     pub(super) fn turn(&mut self) -> Turn {
         self.now = self.now.plus(self.step);
         self.drive.step(self.now);
         self.keeper.turn(self.now)
     }
 
-    /// Turns until something holds.
+    /// Runs turns until `holds` returns true.
     pub(super) fn run_until(&mut self, what: &str, mut holds: impl FnMut(&Self) -> bool) {
         for _ in 0..200_000 {
             if holds(self) {
@@ -209,13 +209,13 @@ impl World {
         Client { queue, batch: CompletionBatch::new(1024), done: Vec::new() }
     }
 
-    /// A turn with a queue.
+    /// Runs a turn with a queue.
     pub(super) fn turn_with(&mut self, client: &mut Client) {
         self.turn();
         client.turn(self.now);
     }
 
-    /// Turns until so many requests are done in all.
+    /// Runs turns until `done` requests are complete.
     pub(super) fn run_with(&mut self, client: &mut Client, done: usize) {
         for _ in 0..200_000 {
             if client.done.len() >= done {
@@ -244,7 +244,7 @@ impl World {
         panic!("a request is never done: {:?}, {:?}", self.keeper.reason(), self.drive.model());
     }
 
-    /// A buffer full of `byte`.
+    /// Returns a buffer filled with `byte`.
     pub(super) fn filled(&mut self, byte: u8, bytes: usize) -> BufMut {
         let mut buf = self.pool.get(bytes).expect("there is a buffer");
         buf.as_mut_slice().fill(byte);
@@ -261,7 +261,7 @@ impl World {
         Op::Read { at: Lba(at), data }
     }
 
-    /// The model found nothing against the driver.
+    /// Checks that the model found no violation by the driver.
     pub(super) fn assert_clean(&self) {
         assert_eq!(self.drive.model().breaches(), [], "the driver broke the specification");
     }
@@ -285,7 +285,7 @@ impl Client {
         self.done.extend(self.batch.drain());
     }
 
-    /// How the requests have ended that are done, in order of their tokens.
+    /// Returns the results of the complete requests, in the order of their tokens.
     pub(super) fn results(&self) -> Vec<(u64, Result<(), IoErrorKind>)> {
         let result = |done: &Completion| (done.token.0, done.result.map_err(|error| error.kind));
         let mut results: Vec<_> = self.done.iter().map(result).collect();
@@ -294,7 +294,7 @@ impl Client {
     }
 }
 
-/// What a read has read.
+/// Returns the data of a read.
 pub(super) fn bytes_of(op: Op) -> Vec<u8> {
     match op {
         Op::Read { data, .. } => {

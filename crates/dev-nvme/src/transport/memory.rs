@@ -1,8 +1,8 @@
 //! A function in memory, for models of controllers in this process.
 //!
-//! Registers are words of memory that both sides read and write; the model looks at them when it is stepped. What was
-//! mapped for the device is kept in a list, and every access of the model is checked against it. So a driver that names
-//! memory that it did not map, or no longer maps, is found by the model.
+//! Registers are words of memory that both sides read and write; the model reads them when it is stepped. A list holds
+//! the mappings for the device, and every access of the model is checked against it. Thus the model detects a driver
+//! that names memory that is not, or no longer, mapped.
 
 use crate::memory::{Registers, copy_in, copy_out};
 use crate::transport::{Function, Reach, Signals, Space};
@@ -11,19 +11,19 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What a device is asked by its platform.
+/// The requests of a platform to its device.
 pub trait Endpoint: Send + Sync {
-    /// Its function is reset.
+    /// Resets the function.
     ///
     /// # Errors
-    /// When it refuses.
+    /// The device refuses.
     fn reset(&self) -> io::Result<()>;
 
-    /// Whether it is on the bus.
+    /// Whether the device is on the bus.
     fn is_present(&self) -> bool;
 }
 
-/// What is mapped: addresses of devices, with addresses of this process and lengths.
+/// The mappings: addresses for devices, with addresses of this process and lengths.
 type Mappings = BTreeMap<u64, (usize, usize)>;
 
 /// An address space that is a list. Several functions may share it.
@@ -40,7 +40,7 @@ impl Default for MemorySpace {
 }
 
 impl MemorySpace {
-    /// A space in which so much can be mapped.
+    /// Returns a space with these limits.
     #[must_use]
     pub const fn new(reach: Reach) -> Self {
         Self { mappings: Mutex::new(BTreeMap::new()), reach }
@@ -50,25 +50,25 @@ impl MemorySpace {
         self.mappings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where `bytes` bytes are that the device calls `iova`, if all of them are mapped as one.
+    /// Returns the address of `bytes` bytes at `iova` of the device, if one mapping contains all of them.
     fn find(mappings: &Mappings, iova: u64, bytes: usize) -> Option<usize> {
         let (start, (address, length)) = mappings.range(..=iova).next_back()?;
         let offset = usize::try_from(iova - start).ok()?;
         (offset.checked_add(bytes)? <= *length).then_some(address + offset)
     }
 
-    /// Reads as the device does. False when it is not mapped.
+    /// Reads as the device does. Returns false if the range is not mapped.
     #[must_use]
     pub fn read(&self, iova: u64, out: &mut [u8]) -> bool {
         let mappings = self.mappings();
         let Some(address) = Self::find(&mappings, iova, out.len()) else { return false };
-        // SAFETY: what is mapped is live until it is unmapped, which waits for the lock. The model is stepped by the
-        // thread that runs the driver, so that nothing changes the memory meanwhile.
+        // SAFETY: mapped memory is live until it is unmapped, which waits for the lock. The thread that runs the driver
+        // also steps the model, so that no other thread changes the memory during the call.
         unsafe { copy_out(address, out) };
         true
     }
 
-    /// Writes as the device does. False when it is not mapped; nothing is written then.
+    /// Writes as the device does. If the range is not mapped, returns false and writes nothing.
     #[must_use]
     pub fn write(&self, iova: u64, bytes: &[u8]) -> bool {
         let mappings = self.mappings();
@@ -109,7 +109,7 @@ impl Space for MemorySpace {
     }
 }
 
-/// What the platform and the interrupts of the device have signalled.
+/// Signals of the platform and interrupts of the device.
 #[derive(Debug, Default)]
 struct Lines {
     requested: AtomicBool,
@@ -117,7 +117,7 @@ struct Lines {
     interrupts: AtomicU64,
 }
 
-/// The device's end.
+/// The device's side of the function.
 #[derive(Clone, Debug)]
 pub struct Peer {
     registers: Arc<Registers>,
@@ -138,36 +138,36 @@ impl Peer {
         &self.space
     }
 
-    /// Signals an interrupt; they are counted.
+    /// Signals an interrupt, which is counted.
     pub fn interrupt(&self) {
-        // A counter for tests; no memory depends on its order.
+        // The counter is for tests; no memory depends on its order.
         self.lines.interrupts.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The platform asks for the device.
+    /// Makes the platform request the device back.
     pub fn request_removal(&self) {
         // Partner: `signals`.
         self.lines.requested.store(true, Ordering::Release);
     }
 
-    /// The platform reports an error of the device.
+    /// Makes the platform report an error of the device.
     pub fn report_error(&self) {
         // Partner: `signals`.
         self.lines.failed.store(true, Ordering::Release);
     }
 }
 
-/// The driver's end.
+/// The driver's side of the function.
 pub struct MemoryFunction {
     peer: Peer,
     endpoint: Arc<dyn Endpoint>,
 }
 
 impl MemoryFunction {
-    /// A function with `bytes` bytes of registers, and the device's end of it. `endpoint` makes the device from that.
+    /// Returns a function with `bytes` bytes of registers. `endpoint` creates the device from its side of the function.
     ///
     /// # Errors
-    /// When there is no memory.
+    /// There is no memory.
     pub fn new(
         space: &Arc<MemorySpace>,
         bytes: usize,

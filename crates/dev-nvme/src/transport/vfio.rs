@@ -1,7 +1,7 @@
 //! VFIO with an IOMMU of type 1: containers and groups (Linux, Documentation/driver-api/vfio.rst).
 //!
 //! One [`Container`] is the address space of all drives, so that memory is pinned once. Without an IOMMU a wrong
-//! address of a controller would destroy memory, so a device without one is refused.
+//! address of a controller would overwrite memory, so that a device without one is refused.
 
 mod ioctl;
 
@@ -33,15 +33,15 @@ const CONFIG_COMMAND: u64 = 0x04;
 const CONFIG_CLASS: u64 = 0x08;
 /// Memory decoding, bus mastering, and INTx off.
 const COMMAND_BITS: u16 = 1 << 1 | 1 << 2 | 1 << 10;
-/// What a device can address if the kernel does not say: the smallest of the usual IOMMUs, without the range below
-/// 4 GiB, in which interrupts are.
+/// The addresses of a device if the kernel does not report them: those of the smallest usual IOMMU, without the range
+/// below 4 GiB, which contains the addresses of interrupts.
 const ADDRESSES: Range<u64> = 1 << 32..1 << 39;
-/// Mappings of a container if the kernel does not say (`dma_entry_limit` of vfio_iommu_type1).
+/// Mappings of a container if the kernel does not report it (`dma_entry_limit` of vfio_iommu_type1).
 const MAPPINGS: usize = 65535;
-/// The least registers of a controller: those of the admin queue and of one pair.
+/// The minimum registers of a controller: those of the admin queue and of one pair.
 const BAR_MIN: u64 = 0x2000;
 
-/// How long the earlier use of a function may take to end: the shutdown of a controller, and a reset.
+/// Time limit for the end of the earlier use of a function: the shutdown of a controller, and a reset.
 const GIVE_BACK_TIME: Duration = Duration::from_secs(10);
 
 fn opened(path: &str) -> io::Result<OwnedFd> {
@@ -53,15 +53,15 @@ fn opened(path: &str) -> io::Result<OwnedFd> {
 pub struct Container {
     file: OwnedFd,
     attached: Mutex<Attached>,
-    /// Rung when a function was given back.
+    /// Notified when a function was given back.
     freed: Condvar,
 }
 
-/// What is in a container.
+/// The content of a container.
 #[derive(Debug, Default)]
 struct Attached {
     groups: Vec<Group>,
-    /// Addresses of functions that are open.
+    /// Addresses of the open functions.
     functions: Vec<String>,
 }
 
@@ -73,7 +73,7 @@ struct Group {
 }
 
 impl Attached {
-    /// Gives a group back that no function uses. The last group keeps the IOMMU, and with it all mappings: it goes with
+    /// Gives back a group that no function uses. The last group keeps the IOMMU with all mappings, and is released with
     /// the container.
     fn release(&mut self, number: u32) {
         if self.groups.len() > 1 {
@@ -86,7 +86,7 @@ impl Container {
     /// A container without groups.
     ///
     /// # Errors
-    /// When there is no VFIO, or it has no IOMMU of type 1.
+    /// There is no VFIO, or it has no IOMMU of type 1.
     pub fn new() -> Result<Arc<Self>, DeviceError> {
         let path = "/dev/vfio/vfio";
         let fail = |what: &str| DeviceError::new(IoErrorKind::Device, path, what);
@@ -110,8 +110,8 @@ impl Container {
         self.attached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The device of a group, which joins the container. Waits while the function is being given back: two drivers of
-    /// one controller would disturb each other.
+    /// Opens the device of a group, which joins the container. Waits while the function is being given back, because
+    /// two drivers of one controller would interfere.
     fn device(self: &Arc<Self>, number: u32, address: &str) -> io::Result<(Claim, OwnedFd)> {
         let is_open = |attached: &mut Attached| attached.functions.iter().any(|own| own == address);
         let waited = self.freed.wait_timeout_while(self.attached(), GIVE_BACK_TIME, is_open);
@@ -134,14 +134,14 @@ impl Container {
         Ok((Claim { container: Arc::clone(self), number, address: address.to_owned() }, device))
     }
 
-    /// Waits until the function at `address` is given back; false when that takes too long.
+    /// Waits until the function at `address` is given back. Returns false after a time limit.
     pub(crate) fn await_closed(&self, address: &str) -> bool {
         let is_open = |attached: &mut Attached| attached.functions.iter().any(|own| own == address);
         let waited = self.freed.wait_timeout_while(self.attached(), GIVE_BACK_TIME, is_open);
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
-    /// A group that has joined the container, which gets its IOMMU with the first.
+    /// Opens a group and joins it to the container, which receives its IOMMU with the first group.
     fn join(&self, number: u32, is_first: bool) -> io::Result<OwnedFd> {
         let file = opened(&format!("/dev/vfio/{number}"))?;
         if ioctl::group_flags(file.as_fd())? & VFIO_GROUP_FLAGS_VIABLE == 0 {
@@ -156,7 +156,7 @@ impl Container {
     }
 }
 
-/// A function that is open. Dropping it gives it back, and its group with the last function of it.
+/// An open function. Dropping it gives the function back; the last function of a group also gives the group back.
 #[derive(Debug)]
 struct Claim {
     container: Arc<Container>,
@@ -182,7 +182,7 @@ impl Space for Container {
     fn reach(&self) -> Reach {
         let info = ioctl::iommu_info(self.file.as_fd()).unwrap_or_default();
         let usable = info.ranges.into_iter().map(|range| {
-            // Below are the addresses of interrupts on x86, and above what a process has.
+            // The lower limit excludes the addresses of interrupts on x86, the upper limit those beyond a process.
             range.start.max(ADDRESSES.start)..range.end.min(1 << 47)
         });
         let largest = usable.max_by_key(|range| range.end.saturating_sub(range.start));
@@ -204,27 +204,27 @@ impl Space for Container {
 pub struct VfioFunction {
     device: OwnedFd,
     registers: Arc<Registers>,
-    /// Where the registers and the configuration space are in the device's file.
+    /// The offsets of the registers and of the configuration space in the device's file.
     bar: u64,
     config: u64,
     can_reset: bool,
-    /// Rung when the device has to be given back, and when it had an error.
+    /// Signalled when the device must be given back, and after an error of the device.
     requested: OwnedFd,
     failed: OwnedFd,
     // Dropped after the device.
     _claim: Claim,
 }
 
-/// Whether a device is on the bus, whose configuration space is at `config` of its file. The class and the revision are
-/// read: vfio-pci answers the vendor and the device from a copy, also for a device that was pulled (Linux,
+/// Whether the device whose configuration space is at `config` of its file is on the bus. The class and the revision
+/// are read: vfio-pci returns the vendor and the device from a copy, also for a pulled device (Linux,
 /// `init_pci_cap_basic_perm` in drivers/vfio/pci/vfio_pci_config.c).
 fn is_on_bus(device: BorrowedFd<'_>, config: u64) -> bool {
     let mut class = [0; 4];
     match pread(device, &mut class, config + CONFIG_CLASS) {
-        // A device that is not on the bus answers nothing, which reads as ones.
+        // A device that is not on the bus does not answer, which reads as ones.
         Ok(_) => class != [0xff; 4],
         Err(Errno::NODEV) => false,
-        // Nothing is proven.
+        // Any other error proves nothing.
         Err(_) => true,
     }
 }
@@ -238,10 +238,10 @@ fn group_of(address: &str) -> io::Result<u32> {
 }
 
 impl VfioFunction {
-    /// Opens the device at `address`, which is bound to vfio-pci. The kernel resets it.
+    /// Opens the device at `address`, which is bound to vfio-pci. The kernel resets the device.
     ///
     /// # Errors
-    /// When it is not bound, is in use, has no IOMMU, or is no NVMe controller.
+    /// The device is not bound, is in use, has no IOMMU, or is no NVMe controller.
     pub fn open(address: &str, container: &Arc<Container>) -> Result<Self, DeviceError> {
         let fail = |what: &str| DeviceError::new(IoErrorKind::Device, address, what);
         if address_of(address).as_deref() != Some(address) {
@@ -251,7 +251,7 @@ impl VfioFunction {
             fail("has no IOMMU group: enable the IOMMU of the machine, or leave the drive to the kernel driver")
                 .with_source(error)
         })?;
-        // Variables are dropped in reverse order: after an error the device is closed before another may open it.
+        // Variables are dropped in reverse order: after an error, the device is closed before it can be opened again.
         let (claim, device) = container.device(group, address).map_err(|error| {
             let what = match error.raw_os_error().map(Errno::from_raw_os_error) {
                 Some(Errno::BUSY) => {
@@ -300,7 +300,7 @@ impl VfioFunction {
             (VFIO_PCI_REQ_IRQ_INDEX, &function.requested),
             (VFIO_PCI_ERR_IRQ_INDEX, &function.failed),
         ] {
-            // Platforms without these events have none to report.
+            // Platforms without these events never report them.
             let _ = ioctl::set_event(function.device.as_fd(), index, event.as_raw_fd());
         }
         Ok(function)
@@ -316,7 +316,7 @@ impl VfioFunction {
     }
 
     fn has_rung(event: &OwnedFd) -> bool {
-        // An eventfd that was not written to has nothing to read.
+        // Reading an eventfd without a write fails.
         read(event, &mut [0; 8]).is_ok()
     }
 }
@@ -327,7 +327,7 @@ impl Function for VfioFunction {
     }
 
     fn reset(&self) -> io::Result<()> {
-        // Also without a reset: decoding may be what was off.
+        // This also runs without a reset: memory decoding may be off.
         let reset = match self.can_reset {
             true => ioctl::reset(self.device.as_fd()),
             false => Err(io::ErrorKind::Unsupported.into()),

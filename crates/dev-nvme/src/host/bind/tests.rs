@@ -1,4 +1,4 @@
-//! Hosts in a folder, whose kernel is a function.
+//! Hosts in a folder, with a simulated kernel.
 
 use super::{Binder, Claims, Host, Identity, Kernel, Untaken};
 use std::any::Any;
@@ -10,17 +10,17 @@ use strake_testkit::{Folder, PciHost};
 
 const ADDRESS: &str = "0000:3b:00.0";
 
-/// A kernel that counts writes.
+/// A kernel that logs writes.
 #[derive(Debug)]
 struct Fake {
     root: PathBuf,
     host: PciHost,
-    /// What was done: writes, and claims that ended.
+    /// The log: writes, and ended claims.
     done: Arc<Mutex<Vec<String>>>,
     is_up: bool,
 }
 
-/// A claim says when it ends.
+/// A claim that logs its end.
 struct Held(Arc<Mutex<Vec<String>>>);
 
 impl Drop for Held {
@@ -118,7 +118,7 @@ fn a_controller_is_taken_and_released_and_both_are_idempotent() {
     }
 }
 
-/// A drive that was bound by its address alone may be another one.
+/// A drive that was bound only by its address may be another drive.
 #[test]
 fn another_serial_number_and_a_dead_controller_are_refused_and_can_be_undone() {
     for (is_up, serial, words) in [
@@ -134,7 +134,7 @@ fn another_serial_number_and_a_dead_controller_are_refused_and_can_be_undone() {
     }
 }
 
-/// What is written is what was printed, and it leads to the same end from every state in between.
+/// The writes are exactly the printed ones, and they lead to the same end from every intermediate state.
 #[test]
 fn d24_every_cut_of_a_take_and_a_release_is_completed_exhaustive() {
     for cut in 0..=3 {
@@ -216,7 +216,7 @@ fn a_node_in_use_is_not_claimed() {
     let error = world.binder.claim(&["/dev/free".into(), "/dev/busy".into()]);
     let text = error.expect_err("it is busy").to_string();
     assert!(text.contains("/dev/busy") && text.contains("is open in another program"), "{text}");
-    // What was claimed before is free again.
+    // The earlier claim was released.
     assert_eq!(world.done(), ["closed"]);
 }
 
@@ -233,7 +233,7 @@ fn controllers_are_found_by_their_serial_number_while_the_kernel_drives_them() {
     assert_eq!(of("S1"), [""; 0]);
 }
 
-/// A drive was exchanged, or a namespace was found, after the check.
+/// After the check, a drive was exchanged, or a namespace was found.
 #[test]
 fn a_controller_that_changed_after_the_check_is_not_taken() {
     let changes: [&dyn Fn(&World); 4] = [
@@ -252,7 +252,7 @@ fn a_controller_that_changed_after_the_check_is_not_taken() {
     }
 }
 
-/// Another program bound it and did not set an override.
+/// Another program bound the controller without an override.
 #[test]
 fn a_bound_controller_is_compared_before_anything_is_written() {
     let world = World::new(true);

@@ -1,9 +1,9 @@
 //! The calls of VFIO, as safe functions (Linux, include/uapi/linux/vfio.h).
 //!
-//! Two facts make them safe. Every call whose argument is memory gets a structure that this module owns, with its own
-//! size in the field `argsz`, beyond which the kernel does not write. And none of them gives memory of this process to
-//! the kernel for later, but for [`map`]: what a device does with memory that is mapped is the business of the window,
-//! which keeps the memory for as long and never borrows it meanwhile.
+//! Two facts make the calls safe. Every call with a memory argument receives a structure that this module owns, with
+//! its size in the field `argsz`, beyond which the kernel does not write. And only [`map`] gives memory of this process
+//! to the kernel for later use: the window is responsible for what a device does with mapped memory; it keeps the
+//! memory for as long and never borrows it meanwhile.
 
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, ioctl, opcode};
 use std::ffi::c_void;
@@ -42,8 +42,8 @@ struct Call {
     argument: *mut c_void,
 }
 
-// SAFETY: the numbers are those of VFIO, and the two functions below give each call the argument that it has. The
-// kernel may write to it. The output is the number that the call returns.
+// SAFETY: the numbers are those of VFIO, and the two functions below pass the correct argument to each call. The kernel
+// may write to it. The output is the returned number of the call.
 unsafe impl Ioctl for Call {
     type Output = i32;
 
@@ -73,11 +73,11 @@ fn call(file: BorrowedFd<'_>, number: Number, value: usize) -> io::Result<i32> {
     Ok(unsafe { ioctl(file, Call { number, argument }) }?)
 }
 
-/// A call whose argument is a structure. Callers pass the one of the call, with its size.
+/// A call whose argument is a structure. The caller passes the structure of the call, with its size.
 fn call_with<T: Copy>(file: BorrowedFd<'_>, number: Number, argument: &mut T) -> io::Result<i32> {
     let argument = std::ptr::from_mut(argument).cast();
-    // SAFETY: the kernel reads and writes the structure, which is borrowed exclusively, and nothing behind its end. It
-    // is made of numbers, so that whatever the kernel writes is a value of it.
+    // SAFETY: the kernel reads and writes only the structure, which is borrowed exclusively. It consists of numbers, so
+    // that any bytes that the kernel writes are a valid value.
     Ok(unsafe { ioctl(file, Call { number, argument }) }?)
 }
 
@@ -114,11 +114,11 @@ pub(super) fn device(group: BorrowedFd<'_>, address: &str) -> io::Result<OwnedFd
     }
     name[..address.len()].copy_from_slice(address.as_bytes());
     let file: RawFd = call_with(group, Number::GroupGetDevice, &mut name)?;
-    // SAFETY: the call returned a new descriptor, which nothing else owns.
+    // SAFETY: the call returned a new descriptor without another owner.
     Ok(unsafe { OwnedFd::from_raw_fd(file) })
 }
 
-/// Flags of a device, and its regions.
+/// Returns the flags of a device, and the number of its regions.
 pub(super) fn device_info(device: BorrowedFd<'_>) -> io::Result<(u32, u32)> {
     let mut info =
         vfio_device_info { argsz: size_of_argument::<vfio_device_info>(), ..Default::default() };
@@ -134,7 +134,7 @@ pub(super) fn region(device: BorrowedFd<'_>, index: u32) -> io::Result<vfio_regi
     call_with(device, Number::DeviceGetRegionInfo, &mut info).map(|_| info)
 }
 
-/// Has an event of a device ring an eventfd.
+/// Makes an event of a device signal an eventfd.
 pub(super) fn set_event(device: BorrowedFd<'_>, index: u32, event: RawFd) -> io::Result<()> {
     // struct vfio_irq_set with one descriptor as its data.
     let flags = VFIO_IRQ_SET_DATA_EVENTFD | VFIO_IRQ_SET_ACTION_TRIGGER;
@@ -181,7 +181,7 @@ pub(super) struct IommuInfo {
     pub(super) mappings_max: Option<usize>,
 }
 
-/// Words of the structure and of the capabilities behind it: room for as many ranges as any machine has.
+/// Words of the structure and of the following capabilities: space for the ranges of any host.
 const INFO_WORDS: usize = 256;
 
 pub(super) fn iommu_info(container: BorrowedFd<'_>) -> io::Result<IommuInfo> {
@@ -205,7 +205,7 @@ fn parse_info(bytes: &[u8]) -> IommuInfo {
     let mut info = IommuInfo::default();
     let has_capabilities = u32_at(4) & VFIO_IOMMU_INFO_CAPS != 0;
     let mut at = if has_capabilities { u32_at(16) as usize } else { 0 };
-    // Each capability names the place of the next; a chain that runs back would not end.
+    // Each capability names the offset of the next; a chain with an offset that does not increase would be endless.
     while at != 0 {
         let (id, next) = (u32_at(at) & 0xffff, u32_at(at + 4) as usize);
         if id == VFIO_IOMMU_TYPE1_INFO_CAP_IOVA_RANGE {
@@ -228,7 +228,7 @@ mod tests {
         words.iter().flat_map(|word| word.to_ne_bytes()).collect()
     }
 
-    /// As an IOMMU of 39 bits shows it: two ranges around the addresses of interrupts.
+    /// The data of an IOMMU of 39 bits: two ranges around the addresses of interrupts.
     #[test]
     fn ranges_and_limits_are_read() {
         let bytes = words(&[

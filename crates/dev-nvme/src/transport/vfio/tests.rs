@@ -1,4 +1,4 @@
-//! What can be shown without hardware.
+//! Tests without hardware.
 
 use super::{Attached, CONFIG_CLASS, Container, Group, is_on_bus};
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -9,7 +9,7 @@ fn file() -> OwnedFd {
     memfd_create("vfio", MemfdFlags::CLOEXEC).expect("there is memory")
 }
 
-/// The kernel answers the vendor of a pulled device from a copy, as it was: all else reads as ones.
+/// The kernel returns the vendor of a pulled device from an old copy; all other fields read as ones.
 #[test]
 fn a_device_whose_class_reads_as_ones_is_not_on_the_bus() {
     const CONFIG: u64 = 7 << 12;
@@ -21,7 +21,7 @@ fn a_device_whose_class_reads_as_ones_is_not_on_the_bus() {
     assert!(!is_on_bus(config.as_fd(), CONFIG));
 }
 
-/// A group that no function uses is given back, but the last, which keeps the mappings.
+/// A group that no function uses is given back, except the last one, which keeps the mappings.
 #[test]
 fn a_group_without_functions_is_given_back() {
     let group = |number, functions| Group { number, file: file(), functions };
@@ -35,7 +35,7 @@ fn a_group_without_functions_is_given_back() {
     assert_eq!(attached.groups.len(), 1, "the last group stays");
 }
 
-/// On a machine without VFIO or without an IOMMU, the refusal says what to do. With both, there is nothing to refuse.
+/// On a host without VFIO or without an IOMMU, the error names the remedy. With both, there is no error.
 #[test]
 fn a_machine_without_iommu_is_refused_with_advice() {
     if let Err(error) = Container::new() {

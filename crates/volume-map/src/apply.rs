@@ -1,6 +1,6 @@
-//! Applies records to tables, while they are written and when they are replayed.
+//! Applies records to tables, both for new records and during a replay.
 //!
-//! A record that names what is not there, or that contradicts the tables, is refused: a log can be hostile. While a map
+//! A record that names a missing object, or that contradicts the tables, is refused: a log can be hostile. While a map
 //! is in use, a refusal is a defect of this crate.
 
 use crate::blocks::{Blocks, Partial};
@@ -12,7 +12,7 @@ use crate::tables::{Home, Leaf, Tables, UNMAPPED, Volume, VolumeKind};
 
 use strake_units::Name;
 
-/// What a record gave up. The caller decides when these references end.
+/// The references that a record gave up. The caller decides when these references end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Dropped {
     /// References to clusters.
@@ -26,7 +26,7 @@ fn wrong<T>(name: &'static str, recorded: u64) -> Result<T, Error> {
 }
 
 impl Tables {
-    /// Applies a record. References that it gives up still count; they are in the result.
+    /// Applies a record. The references that it gives up still count; the result contains them.
     pub(crate) fn apply(&mut self, record: &Record) -> Result<Dropped, Error> {
         let home = Home { ring: record.ring, number: record.number };
         let mut dropped = Dropped::default();
@@ -79,7 +79,7 @@ impl Tables {
         if known { Ok(cluster) } else { wrong("cluster", u64::from(cluster.0)) }
     }
 
-    /// The partial state of a cluster that entries refer to, after a check of the blocks.
+    /// Returns the partial state of a cluster that entries refer to, after a check of the blocks.
     fn in_use(&self, cluster: ClusterId, blocks: Blocks) -> Result<Option<&Partial>, Error> {
         let cluster = self.cluster(cluster)?;
         if self.counts[cluster.at()] == 0 {
@@ -91,14 +91,14 @@ impl Tables {
         Ok(self.partial(cluster))
     }
 
-    /// The same of a cluster with one reference: others would see the change.
+    /// Does the same for a cluster with one reference: other entries must not see the change.
     fn in_use_once(&self, cluster: ClusterId, blocks: Blocks) -> Result<Option<&Partial>, Error> {
         let partial = self.in_use(cluster, blocks)?;
         let is_shared = self.counts[cluster.at()] > 1;
         if is_shared { wrong("cluster", u64::from(cluster.0)) } else { Ok(partial) }
     }
 
-    /// Changes an entry of a leaf that only this volume has. The result is the cluster before.
+    /// Changes an entry of a leaf that only this volume has. Returns the previous cluster.
     fn set_entry(&mut self, id: VolumeId, index: u32, to: u32) -> Result<Option<ClusterId>, Error> {
         let (at, entry) = self.shape.entry(index);
         let slot = self.root_entry(id, at as u32)?;
@@ -123,7 +123,7 @@ impl Tables {
         if is_used { wrong("cluster", u64::from(cluster.0)) } else { Ok(cluster) }
     }
 
-    /// An entry refers to a cluster that was free.
+    /// Lets an entry refer to a cluster that was free.
     fn fill_entry(
         &mut self,
         cluster: ClusterId,
@@ -207,7 +207,7 @@ impl Tables {
         Ok(())
     }
 
-    /// Gives up all clusters of a leaf without references, and removes the leaf. False if it has references.
+    /// Gives up all clusters of a leaf without references, and removes the leaf. False for a leaf with references.
     fn drop_entries_of_unused(&mut self, slot: u32, dropped: &mut Dropped) -> bool {
         if self.leaf(slot).references > 0 {
             return false;
@@ -327,7 +327,7 @@ impl Tables {
         if root.len() != before.root.len() || seed != before.seed {
             return wrong("snapshot", u64::from(from.0));
         }
-        // What the volume had belongs to the deleted one, with the references that the volume had.
+        // The previous content of the volume belongs to the deleted volume, with the references of the volume.
         let policy = SpacePolicy::default();
         let given_up = Volume { is_dying: true, policy, ..before };
         self.add_volume(old, given_up)?;

@@ -1,4 +1,4 @@
-//! Begins operations: what can be refused at once is refused here.
+//! Starts operations. A request that can be refused immediately is refused here.
 
 use crate::blocks::Blocks;
 use crate::body::Body;
@@ -19,10 +19,10 @@ use crate::volume_map::VolumeMap;
 use strake_units::Name;
 
 impl VolumeMap {
-    /// Begins an operation. It does nothing before the first [`advance`](Self::advance).
+    /// Starts an operation. The operation changes nothing before the first [`advance`](Self::advance).
     ///
     /// # Errors
-    /// If the request cannot be carried out. The same is checked again when the operation is recorded.
+    /// If the request cannot be executed. The same is checked again when the operation is recorded.
     pub fn begin(&mut self, request: Request) -> Result<OperationId, Error> {
         if self.state.roots_due > 0 && !matches!(request, Request::Checkpoint) {
             return Err(ErrorKind::RootFirst.into());

@@ -1,4 +1,4 @@
-//! Blocks of a cluster: ranges, sets, and what a partial cluster says of each.
+//! Blocks of a cluster: ranges, sets, and the states of the blocks of a partial cluster.
 
 use crate::ids::ClusterId;
 use crate::limits::CLUSTER_BLOCKS_MAX;
@@ -35,7 +35,7 @@ impl BlockSet {
     /// No block.
     pub const EMPTY: Self = Self([0; WORDS]);
 
-    /// The blocks of a range.
+    /// Returns the blocks of a range.
     #[must_use]
     pub fn of(blocks: Blocks) -> Self {
         let mut set = Self::EMPTY;
@@ -55,13 +55,13 @@ impl BlockSet {
         self.0.iter().zip(other.0).all(|(mine, theirs)| theirs & !mine == 0)
     }
 
-    /// The blocks of either.
+    /// Returns the blocks of both sets.
     #[must_use]
     pub fn with(&self, other: &Self) -> Self {
         Self(std::array::from_fn(|word| self.0[word] | other.0[word]))
     }
 
-    /// The blocks of this set that `other` does not have.
+    /// Returns the blocks of this set that `other` does not have.
     #[must_use]
     pub fn without(&self, other: &Self) -> Self {
         Self(std::array::from_fn(|word| self.0[word] & !other.0[word]))
@@ -73,15 +73,15 @@ impl BlockSet {
         self.0.iter().map(|word| word.count_ones()).sum()
     }
 
-    /// True without blocks.
+    /// True if the set has no blocks.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0 == [0; WORDS]
     }
 }
 
-/// What a cluster holds of each of its blocks, if not all of them are its own: *own* if in `own`, *zero* if in `zero`,
-/// otherwise *base*: the block of the same place of the base cluster.
+/// The state of each block of a cluster in which not all blocks are its own: *own* if in `own`, *zero* if in `zero`,
+/// otherwise *base*: the block at the same offset of the base cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Partial {
     /// Blocks that were written to this cluster.
@@ -93,28 +93,28 @@ pub struct Partial {
 }
 
 impl Partial {
-    /// Every block of a cluster of `cluster_blocks` is zero.
+    /// Returns the state of a cluster of `cluster_blocks` zero blocks.
     #[must_use]
     pub fn zeroes(cluster_blocks: u16) -> Self {
         let all = BlockSet::of(Blocks { first: 0, count: cluster_blocks });
         Self { own: BlockSet::EMPTY, zero: all, base: None }
     }
 
-    /// Every block is that of `base`, or zero without one.
+    /// Returns the state in which every block is that of `base`, or zero if there is no base.
     #[must_use]
     pub fn over(base: Option<ClusterId>, cluster_blocks: u16) -> Self {
         let zeroes = Self::zeroes(cluster_blocks);
         base.map_or(zeroes, |_| Self { own: BlockSet::EMPTY, zero: BlockSet::EMPTY, base })
     }
 
-    /// After the blocks were written.
+    /// Returns the state after a write of the blocks.
     #[must_use]
     pub fn owning(&self, blocks: Blocks) -> Self {
         let blocks = BlockSet::of(blocks);
         Self { own: self.own.with(&blocks), zero: self.zero.without(&blocks), base: self.base }
     }
 
-    /// After the blocks were discarded.
+    /// Returns the state after a discard of the blocks.
     #[must_use]
     pub fn zeroing(&self, blocks: Blocks) -> Self {
         let blocks = BlockSet::of(blocks);

@@ -26,7 +26,7 @@ pub(crate) enum Body {
 }
 
 impl Body {
-    /// Goes on as far as possible. The step of the last call has completed.
+    /// Continues as far as possible. The step of the last call has completed.
     pub(crate) fn advance(&mut self, map: &mut MapState) -> Progress {
         match self {
             Self::Io(io) => io.advance(map),
@@ -44,7 +44,7 @@ impl Body {
         matches!(self, Self::Read(_))
     }
 
-    /// Ends an operation whose released step failed. A snapshot goes on until nothing of it is left.
+    /// Ends an operation whose released step failed. A snapshot continues until it is removed completely.
     pub(crate) fn fail(&mut self, map: &mut MapState, step: StepKind) -> Progress {
         let kind = ErrorKind::StepFailed { step };
         match self {
@@ -59,7 +59,7 @@ impl Body {
         }
     }
 
-    /// Ends an operation that waits for a cluster with `kind`, or a cut that is not recorded. False if it is neither.
+    /// Ends an operation that waits for a cluster with `kind`, or a cut that is not recorded. False for any other.
     pub(crate) fn cancel(&mut self, kind: ErrorKind) -> bool {
         match self {
             Self::Io(io) => io.cancel(kind),

@@ -34,7 +34,7 @@ impl MapState {
         }
     }
 
-    /// Names of new volumes: unique, and not more volumes than a map has.
+    /// Checks the names of new volumes, which must be unique, and the limit of volumes of a map.
     pub(crate) fn check_new<'a>(
         &self,
         names: impl IntoIterator<Item = &'a Name>,
@@ -49,7 +49,7 @@ impl MapState {
         self.check_room(new.len().max(1), 0)
     }
 
-    /// Room for so many volumes, and for so many leaf references, more.
+    /// Checks the space for this number of further volumes and leaf references.
     pub(crate) fn check_room(&self, volumes: usize, entries: usize) -> Result<(), Error> {
         let limits = [
             ("volumes", self.tables.volumes.len() + volumes, VOLUMES_MAX),
@@ -63,13 +63,13 @@ impl MapState {
         }
     }
 
-    /// Leaf references of a volume.
+    /// Returns the number of leaf references of a volume.
     pub(crate) fn entries_of(&self, id: VolumeId) -> usize {
         self.tables.volumes.get(&id).map_or(0, |volume| volume.root.len())
     }
 
-    /// A volume that requests reach. A new one is none before its record is stable: records of other rings would name
-    /// a volume that a start does not find.
+    /// Returns a volume that requests reach. Requests do not reach a new volume before its record is stable: records of
+    /// other rings would name a volume that a start does not find.
     pub(crate) fn serving(&self, id: VolumeId) -> Result<&Volume, Error> {
         let volume = self.tables.serving(id).ok_or(ErrorKind::NoVolume.of(id))?;
         if self.unreported.contains(&id) { Err(ErrorKind::NotReported.of(id)) } else { Ok(volume) }
@@ -83,7 +83,7 @@ impl MapState {
         }
     }
 
-    /// A rollback needs a snapshot of the same size, and of the same family: its leaves must have the same owners.
+    /// Checks that the snapshot of a rollback has the same size and family: its leaves must have the same owners.
     pub(crate) fn check_source(&self, id: VolumeId, snapshot: VolumeId) -> Result<(), Error> {
         let (of, from) = (self.writable(id)?, self.serving(snapshot)?);
         if of.seed != from.seed {
@@ -93,26 +93,26 @@ impl MapState {
         if of.blocks == from.blocks { Ok(()) } else { Err(kind.of(id)) }
     }
 
-    /// Blocks of a volume that requests reach. New blocks at the end are none of them before the record of the size is
-    /// stable: records of other rings would name what a start does not find.
+    /// Returns the blocks of a volume that requests reach. New blocks at the end are excluded until the record of the
+    /// size is stable: records of other rings would name blocks that a start does not find.
     pub(crate) fn usable_blocks(&self, volume: &Volume, id: VolumeId) -> u64 {
         self.growing.get(&id).map_or(volume.blocks, |(blocks, _)| volume.blocks.min(*blocks))
     }
 
-    /// What a size of the volume waits for: the record of a larger one that is not stable.
+    /// Returns the wait of a change of size: the record of a larger size that is not stable.
     pub(crate) fn wait_for_growth(&self, id: VolumeId) -> Option<Wait> {
         let number = self.growing.get(&id)?.1;
         Some(Wait::Records { ring: Ring::LEADER, number })
     }
 
-    /// Forgets the sizes before those that are stable.
+    /// Removes the earlier sizes of volumes whose record is stable.
     pub(crate) fn forget_grown(&mut self) {
         let mut growing = std::mem::take(&mut self.growing);
         growing.retain(|_, (_, number)| !self.is_stable(Ring::LEADER, *number));
         self.growing = growing;
     }
 
-    /// Room for one more leaf, if an entry of a volume needs one of its own.
+    /// Checks the limit of leaves, if an entry of a volume needs a separate leaf.
     pub(crate) fn check_leaf(&self, volume: VolumeId, index: u32) -> Result<(), ErrorKind> {
         let most = self.tables.leaves_max;
         let has_room = self.tables.slots.len() < most || !self.lacks_leaf(volume, index);

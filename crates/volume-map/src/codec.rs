@@ -45,7 +45,7 @@ impl Writer {
         self.u32(policy.quota.unwrap_or(u32::MAX));
     }
 
-    /// The bytes, with their CRC-32C.
+    /// Returns the bytes, with their CRC-32C.
     pub(crate) fn finish(mut self) -> Vec<u8> {
         let crc = crc32c::crc32c(&self.0);
         self.u32(crc);
@@ -53,7 +53,7 @@ impl Writer {
     }
 }
 
-/// Reads fields, and never beyond the end.
+/// Reads fields, never beyond the end.
 #[derive(Debug)]
 pub(crate) struct Reader<'a>(&'a [u8]);
 
@@ -91,7 +91,7 @@ impl<'a> Reader<'a> {
         Ok(u64::from_le_bytes(self.array(name)?))
     }
 
-    /// A number of a record: 56 bits, so that an identifier of a leaf has room for it.
+    /// Reads the number of a record: 56 bits, so that the identifier of a leaf can contain it.
     pub(crate) fn number(&mut self, name: &'static str) -> Result<Number, Error> {
         let number = self.u64(name)?;
         self.require(name, number, number < 1 << 56)?;
@@ -129,7 +129,7 @@ impl<'a> Reader<'a> {
         if is_right { Ok(()) } else { Err(ErrorKind::Field { name, recorded }.into()) }
     }
 
-    /// Refuses a count whose items need more bytes than there are, before memory is taken for them.
+    /// Refuses a count whose items need more bytes than remain, before memory is allocated for them.
     pub(crate) fn require_room(&self, name: &'static str, bytes: u64) -> Result<(), Error> {
         let has = bytes <= self.0.len() as u64;
         if has { Ok(()) } else { Err(ErrorKind::Truncated { name }.into()) }

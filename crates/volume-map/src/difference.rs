@@ -14,8 +14,8 @@ pub struct Span {
     pub count: u64,
 }
 
-/// Spans in which two volumes may differ, in order. Blocks outside these spans are equal. A shared leaf is skipped
-/// without a look at its entries.
+/// Spans in which two volumes may differ, in order. Blocks outside these spans are equal. The search skips a shared
+/// leaf without a check of its entries.
 #[derive(Clone, Debug)]
 pub struct Differences<'a> {
     tables: &'a Tables,
@@ -26,10 +26,10 @@ pub struct Differences<'a> {
 }
 
 impl VolumeMap {
-    /// The spans of `to` that may differ from `from`. Blocks beyond the end of `from` count as zero.
+    /// Returns the spans of `to` that may differ from `from`. Blocks beyond the end of `from` count as zero.
     ///
     /// # Errors
-    /// If there is no such volume.
+    /// If a volume does not exist.
     pub fn differences(&self, from: VolumeId, to: VolumeId) -> Result<Differences<'_>, Error> {
         let known = |id| self.state.tables.serving(id).ok_or(ErrorKind::NoVolume.of(id));
         let (from, to) = (known(from)?, known(to)?);
@@ -47,7 +47,7 @@ impl Differences<'_> {
         self.tables.source(cluster, (block % per) as u16)
     }
 
-    /// The first block after those that are equal without a look at each: of a leaf, or of a cluster.
+    /// Returns the end of equal blocks that need no individual check: of a leaf, or of a cluster.
     fn equal_until(&self, block: u64) -> Option<u64> {
         let shape = self.tables.shape;
         let per = u64::from(shape.cluster_blocks);

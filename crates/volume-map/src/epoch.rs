@@ -1,7 +1,7 @@
-//! Epochs: which I/Os looked at the map before a change.
+//! Epochs: the sets of I/Os that read the map before a change.
 //!
-//! An I/O enters the current epoch before it looks at the map and leaves it when its transfers have completed. A change
-//! closes the current epoch. When every epoch up to this one is empty, no I/O uses what it read before the change.
+//! An I/O enters the current epoch before it reads the map and leaves it when its transfers have completed. A change
+//! closes the current epoch. When every epoch up to this one is empty, no I/O uses map data from before the change.
 
 use std::collections::VecDeque;
 
@@ -23,17 +23,17 @@ impl Epochs {
         Self { first: 1, counts: VecDeque::from([0]) }
     }
 
-    /// The current epoch, with one more I/O.
+    /// Adds an I/O to the current epoch, and returns the epoch.
     pub(crate) fn enter(&mut self) -> Epoch {
         let last = self.counts.len() - 1;
         self.counts[last] += 1;
         Epoch(self.first + last as u64)
     }
 
-    /// An I/O has completed. True if every I/O of some epoch is back now.
+    /// Removes a completed I/O. Returns true if all I/Os of an epoch have now completed.
     ///
     /// # Panics
-    /// When no I/O of the epoch is in progress.
+    /// If no I/O of the epoch is in progress.
     pub(crate) fn leave(&mut self, epoch: Epoch) -> bool {
         let count = &mut self.counts[(epoch.0 - self.first) as usize];
         *count = count.checked_sub(1).expect("an I/O leaves the epoch it entered");
@@ -61,7 +61,7 @@ impl Epochs {
         self.counts.iter().all(|count| *count == 0)
     }
 
-    /// The first epoch that has an I/O in progress, or that an I/O may enter.
+    /// Returns the first epoch with an I/O in progress, or that an I/O may enter.
     pub(crate) fn oldest(&self) -> Epoch {
         let open = self.counts.iter().position(|count| *count > 0);
         Epoch(self.first + open.unwrap_or(self.counts.len()) as u64)

@@ -1,11 +1,11 @@
-//! Why an operation, a record or an image is refused.
+//! The reasons why an operation, a record or an image is refused.
 
 use std::fmt;
 
 use crate::ids::VolumeId;
 use crate::operation::StepKind;
 
-/// The kind of a refusal, to decide on.
+/// The kind of a refusal, for decisions of callers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
     /// No volume has this identifier, or the volume is being deleted.
@@ -20,9 +20,9 @@ pub enum ErrorKind {
     NameTaken,
     /// Blocks beyond the end of the volume, or no block.
     OutOfRange,
-    /// The snapshot is of another volume that shares nothing with this one.
+    /// The snapshot is of a volume that shares no leaves with this one.
     OtherFamily,
-    /// A snapshot has another size than the volume: the blocks of both.
+    /// The sizes of the snapshot and the volume differ.
     SizeDiffers {
         /// Blocks of the volume.
         volume: u64,
@@ -33,7 +33,7 @@ pub enum ErrorKind {
     DiscardsTail,
     /// No cluster is free.
     NoSpace,
-    /// Reserved clusters would no longer be free: how many are missing.
+    /// Reserved clusters would no longer be free.
     Reserved {
         /// Clusters that are missing.
         missing: u64,
@@ -43,25 +43,25 @@ pub enum ErrorKind {
         /// The quota.
         clusters: u64,
     },
-    /// A step of the operation failed. What the operation wrote may be there in part; what was answered before is.
+    /// A step of the operation failed. Its own writes may exist in part; earlier acknowledged changes exist.
     StepFailed {
         /// The kind of the step.
         step: StepKind,
     },
-    /// A record cannot be written: the map serves reads only. The next start shows whether the change was made.
+    /// A record cannot be written: the map serves only reads. The next start shows whether the change was made.
     LogFailed,
-    /// The driver cancelled it before it was recorded.
+    /// The driver cancelled the operation before it was recorded.
     Cancelled,
     /// A limit of this program.
     Limit {
-        /// What is limited.
+        /// The limited object.
         what: &'static str,
         /// The limit.
         most: u64,
     },
     /// A new number of rings, or a new pool: both roots must be written first.
     RootFirst,
-    /// A field of a record or image has a value that cannot be right.
+    /// A field of a record or image has an impossible value.
     Field {
         /// The field.
         name: &'static str,
@@ -75,16 +75,16 @@ pub enum ErrorKind {
     },
     /// The CRC-32C of a record or image does not match: it is torn or damaged.
     Checksum,
-    /// The magic is missing: it is something else.
+    /// The magic is missing: the data are no image.
     Magic,
 }
 
 /// A refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Error {
-    /// Its kind.
+    /// The kind of the refusal.
     pub kind: ErrorKind,
-    /// The volume that it is about.
+    /// The affected volume.
     pub volume: Option<VolumeId>,
 }
 
@@ -95,7 +95,7 @@ impl From<ErrorKind> for Error {
 }
 
 impl ErrorKind {
-    /// About a volume.
+    /// Returns a refusal for a volume.
     pub(crate) const fn of(self, volume: VolumeId) -> Error {
         Error { kind: self, volume: Some(volume) }
     }

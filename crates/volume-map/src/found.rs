@@ -1,20 +1,20 @@
-//! What a change of blocks finds in the map.
+//! The state of the map that a change of blocks finds.
 
 use crate::blocks::{BlockSet, Blocks};
 use crate::ids::{ClusterId, VolumeId};
 use crate::state::MapState;
 use crate::tables::{Volume, VolumeKind};
 
-/// What a change finds in the map. It is looked up again in the turn that appends the record.
+/// The state that a change finds in the map. It is determined again in the turn that appends the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Found {
     /// The volume is removed, or the blocks are beyond its end.
     Gone,
-    /// No cluster.
+    /// The entry has no cluster.
     Unmapped,
-    /// A cluster of this volume alone, in which the blocks are its own.
+    /// A cluster that only this volume refers to, in which the blocks are its own.
     Own(ClusterId),
-    /// A partial cluster of this volume alone, in which a block is not its own.
+    /// A partial cluster that only this volume refers to, in which a block is not its own.
     Partial(ClusterId),
     /// A whole cluster that others refer to.
     Shared(ClusterId),
@@ -23,7 +23,7 @@ pub(crate) enum Found {
 }
 
 impl MapState {
-    /// What a change of blocks of a volume finds.
+    /// Returns the state that a change of blocks of a volume finds.
     pub(crate) fn find(&self, id: VolumeId, index: u32, blocks: Blocks) -> Found {
         let cluster_blocks = u64::from(self.tables.shape.cluster_blocks);
         let end = u64::from(index) * cluster_blocks + u64::from(blocks.end());

@@ -37,7 +37,7 @@ impl FreeSet {
         *word &= !(1 << (cluster.0 % 64));
     }
 
-    /// The first cluster from `from` on, and then from 0 on, that `usable` accepts.
+    /// Returns the first cluster from `from` on, and then from 0 on, that `usable` accepts.
     pub(crate) fn find(
         &self,
         from: ClusterId,

@@ -25,7 +25,7 @@ number! {
     ClusterId, u32
 }
 number! {
-    /// A leaf of the map. Its value is the ring and the number of the record that made the leaf, so it is unique.
+    /// A leaf of the map. Its value is the ring and the number of the record that created the leaf, so it is unique.
     LeafId, u64
 }
 number! {
@@ -41,23 +41,23 @@ number! {
     OperationId, u64
 }
 
-/// A start of a pool. Starts that left no trace have the same number, so each also has a value of its own.
+/// A start of a pool. Starts that wrote nothing have the same number, so each also has a nonce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Start {
-    /// Above the numbers of all earlier starts that left a record or a root.
+    /// Higher than the numbers of all earlier starts that wrote a record or a root.
     pub number: u32,
-    /// What the driver gave: no two starts of a pool have the same.
+    /// A value from the driver: no two starts of a pool have the same.
     pub nonce: u64,
 }
 
 impl LeafId {
-    /// The leaf that record `number` of `ring` makes.
+    /// The leaf that record `number` of `ring` creates.
     #[must_use]
     pub const fn of_record(ring: Ring, number: Number) -> Self {
         Self((ring.0 as u64) << 56 | number.0)
     }
 
-    /// The ring and the number of the record that made the leaf.
+    /// The ring and the number of the record that created the leaf.
     #[must_use]
     pub const fn record(self) -> (Ring, Number) {
         (Ring((self.0 >> 56) as u8), Number(self.0 & ((1 << 56) - 1)))
@@ -65,7 +65,7 @@ impl LeafId {
 }
 
 impl ClusterId {
-    /// As an index of a table.
+    /// The identifier as an index of a table.
     #[must_use]
     pub const fn at(self) -> usize {
         self.0 as usize
@@ -76,7 +76,7 @@ impl Ring {
     /// The ring of the leader, which has the records of whole volumes.
     pub const LEADER: Self = Self(0);
 
-    /// As an index of a table.
+    /// The ring as an index of a table.
     #[must_use]
     pub const fn at(self) -> usize {
         self.0 as usize

@@ -1,4 +1,4 @@
-//! Images: what a root holds. An image and the log from its floors on are a whole map.
+//! Images: the content of a root. An image and the log from its floors on form a whole map.
 
 use crate::blocks::{BlockSet, Partial};
 use crate::codec::{Reader, Writer};
@@ -13,7 +13,7 @@ use crate::tables::{Home, Leaf, Tables, UNMAPPED, Volume, VolumeKind};
 const MAGIC: [u8; 8] = *b"STRKVMAP";
 const VERSION: u16 = 1;
 
-/// What a root holds.
+/// The content of a root.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
     pub(crate) sequence: u64,
@@ -24,7 +24,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// The image of a map at this instant. References that records below the floors gave up are not in it.
+    /// Returns the image of a map at this time, without the references that records below the floors gave up.
     pub(crate) fn of(map: &MapState, floors: &[Number]) -> Self {
         let mut tables = map.tables.clone();
         for given_up in map.given_up.iter().flatten() {
@@ -37,13 +37,13 @@ impl Image {
         Self { sequence, start, floors: floors.to_vec(), previous, tables }
     }
 
-    /// The sequence of the root. The valid root with the highest sequence counts.
+    /// The sequence of the root. The valid root with the highest sequence is used.
     #[must_use]
     pub fn sequence(&self) -> u64 {
         self.sequence
     }
 
-    /// The number of the first record of a ring that the image lacks. `None` if there is no such ring.
+    /// The first record number of a ring that the image lacks. `None` if there is no such ring.
     #[must_use]
     pub fn floor(&self, ring: Ring) -> Option<Number> {
         self.floors.get(ring.at()).copied()
@@ -55,7 +55,7 @@ impl Image {
         self.tables.shape
     }
 
-    /// The bytes of the image. Images of equal maps have equal bytes.
+    /// Returns the bytes of the image. Images of equal maps have equal bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let (tables, shape) = (&self.tables, self.tables.shape);
@@ -99,7 +99,7 @@ impl Image {
     /// Reads an image, and recounts its references.
     ///
     /// # Errors
-    /// If it is damaged, or a field cannot be right: the error has the name of the field.
+    /// If the image is damaged, or a field has an impossible value: the error has the name of the field.
     pub fn decode(bytes: &[u8]) -> Result<Self, Error> {
         let mut from = Reader::checked(bytes)?;
         if from.array::<8>("magic")? != MAGIC {
@@ -122,7 +122,7 @@ impl Image {
             flag => return Err(ErrorKind::Field { name: "previous", recorded: flag.into() }.into()),
         };
         let next_volume = from.u32("next_volume")?;
-        // Before any table of this size is made: the image has as many clusters.
+        // This precedes the allocation of any table of this size: the image must contain as many clusters.
         from.require_room("clusters", u64::from(shape.clusters) * CLUSTER_BYTES)?;
         let mut tables = Tables { next_volume, ..Tables::new(shape) };
         get_leaves(&mut from, &mut tables)?;
@@ -134,7 +134,7 @@ impl Image {
         Ok(image)
     }
 
-    /// Counts of clusters are exactly the references to them, and every leaf has a root.
+    /// Checks that the counts of clusters are exactly the references to them, and that every leaf has a root.
     fn check_references(&self) -> Result<(), Error> {
         let tables = &self.tables;
         let field = |name, recorded| Err(ErrorKind::Field { name, recorded }.into());
@@ -148,8 +148,8 @@ impl Image {
         wrong.map_or(Ok(()), |leaf| field("leaf", leaf.id.0))
     }
 
-    /// True if no record from the floors on makes a leaf with this identifier. Leaves of rings that are no more are
-    /// below the floors of their time, and each ring went on above all of these.
+    /// True if no record from the floors on creates a leaf with this identifier. Leaves of removed rings are below the
+    /// floors of that time, and each ring continued above all of these floors.
     fn is_below_floor(&self, leaf: LeafId) -> bool {
         let (ring, number) = leaf.record();
         let most = self.floors.iter().max();
@@ -176,7 +176,7 @@ fn put_volume(out: &mut Writer, tables: &Tables, id: VolumeId, volume: &Volume) 
 fn get_floors(from: &mut Reader<'_>, shape: Shape) -> Result<Vec<Number>, Error> {
     let mut floor = || {
         let floor = from.number("floor")?;
-        // Record 0 would make leaf 0, which is no leaf.
+        // Record 0 would create leaf 0, which does not exist.
         from.require("floor", floor.0, floor.0 > 0)?;
         Ok(floor)
     };
@@ -273,7 +273,7 @@ fn get_clusters(from: &mut Reader<'_>, tables: &mut Tables) -> Result<(), Error>
 }
 
 impl Tables {
-    /// References to each cluster, counted again.
+    /// Counts the references to each cluster again.
     pub(crate) fn recount(&self) -> Vec<u32> {
         let mut counted = vec![0; self.shape.clusters as usize];
         let entries = self.leaves.iter().flatten().flat_map(|leaf| leaf.entries.iter());
@@ -283,7 +283,7 @@ impl Tables {
         counted
     }
 
-    /// Refuses bases that are partial: a read looks at one partial cluster at most.
+    /// Refuses partial bases: a read must need at most one partial cluster.
     pub(crate) fn check_bases(&self) -> Result<(), Error> {
         let mut bases = self.partials.iter().flatten().filter_map(|partial| partial.base);
         let is_whole = |base: &ClusterId| self.partials.get(base.at()).is_some_and(Option::is_none);
@@ -294,7 +294,7 @@ impl Tables {
 }
 
 impl Writer {
-    /// What a partial cluster holds.
+    /// Writes the state of a partial cluster.
     pub(crate) fn partial(&mut self, partial: &Partial, cluster_blocks: u16) {
         let words = usize::from(cluster_blocks.div_ceil(64));
         partial.own.0[..words].iter().for_each(|word| self.u64(*word));
@@ -304,7 +304,7 @@ impl Writer {
 }
 
 impl Reader<'_> {
-    /// What a partial cluster holds: every block is of one kind, and a base is known.
+    /// Reads the state of a partial cluster: every block has one state, and a base exists.
     pub(crate) fn partial(&mut self, shape: Shape) -> Result<Partial, Error> {
         let words = usize::from(shape.cluster_blocks.div_ceil(64));
         let mut partial = Partial { own: BlockSet::EMPTY, zero: BlockSet::EMPTY, base: None };

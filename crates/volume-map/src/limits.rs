@@ -1,9 +1,9 @@
-//! Limits. Each is a bound of memory, of a record, or of a loop.
+//! Limits. Each limits memory, the size of a record, or a loop.
 
-/// Most clusters of a pool. 256 KiB clusters then address 256 TiB; a larger array has larger clusters.
+/// Maximum clusters of a pool. 256 KiB clusters then address 256 TiB; a larger array has larger clusters.
 pub const CLUSTERS_MAX: u32 = 1 << 30;
 
-/// Most blocks of a cluster: 4 MiB in blocks of 4 KiB. A partial cluster keeps two bits of each.
+/// Maximum blocks of a cluster: 4 MiB in blocks of 4 KiB. A partial cluster has two bits for each block.
 pub const CLUSTER_BLOCKS_MAX: u16 = 1024;
 
 /// Smallest cluster in bytes. A map entry then describes at least 256 KiB.
@@ -12,42 +12,42 @@ pub const CLUSTER_BYTES_MIN: u64 = 256 * 1024;
 /// Largest cluster in bytes.
 pub const CLUSTER_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
-/// Most entries of a leaf: a page of 4 KiB without its header of 64 bytes.
+/// Maximum entries of a leaf: a page of 4 KiB without its header of 64 bytes.
 pub const LEAF_ENTRIES_MAX: u16 = 1008;
 
-/// Most rings, which is most cores that own leaves.
+/// Maximum rings, which is the maximum of cores that own leaves.
 pub const RINGS_MAX: u8 = 64;
 
-/// Most volumes, snapshots and clones of one map together.
+/// Maximum total of volumes, snapshots and clones of a map.
 pub const VOLUMES_MAX: usize = 65_536;
 
-/// Most leaf references of one volume. With leaves of 1008 entries, a volume has at most `CLUSTERS_MAX` clusters.
+/// Maximum leaf references of one volume. With leaves of 1008 entries, a volume has at most `CLUSTERS_MAX` clusters.
 pub const ROOT_ENTRIES_MAX: usize = 1_065_221;
 
-/// Most volumes of one group snapshot. Its record then has at most 70 KiB.
+/// Maximum volumes of one group snapshot. Its record then has at most 70 KiB.
 pub const GROUP_MAX: usize = 1000;
 
-/// Most operations in progress.
+/// Maximum operations in progress.
 pub const OPERATIONS_MAX: usize = 65_536;
 
 /// Leaves that one step of a deletion gives up.
 pub const SWEEP_LEAVES: usize = 1;
 
-/// Most bytes of one encoded record, without its frame.
+/// Maximum bytes of one encoded record, without its frame.
 pub const RECORD_BYTES_MAX: usize = 96 * 1024;
 
-/// A start refuses sequences of roots and numbers of records from here on. They have 56 bits, so a start never uses up
-/// those above.
+/// A start refuses sequences of roots and record numbers from this value on. They have 56 bits, so that a start never
+/// exhausts the higher values.
 pub const START_NUMBER_MAX: u64 = 1 << 55;
 
-/// Roots that a pool keeps: the log reaches back to the older one.
+/// Roots that a pool keeps: the log starts at the floors of the older root.
 pub const ROOTS: usize = 2;
 
-/// Most leaf references of all volumes of one map together: 1 GiB of memory.
+/// Maximum total of leaf references of all volumes of one map: 1 GiB of memory.
 pub const ROOT_ENTRIES_TOTAL_MAX: usize = 1 << 27;
 
-/// Most leaves of one map: 8 GiB of memory. A pool of `CLUSTERS_MAX` clusters needs half of them if all are full.
+/// Maximum leaves of one map: 8 GiB of memory. A pool of `CLUSTERS_MAX` clusters needs half of them if all are full.
 pub const LEAVES_MAX: usize = 1 << 21;
 
-/// Most volumes that a map ever has: identifiers are not used twice.
+/// Maximum volumes that a map ever has: identifiers are never reused.
 pub const VOLUME_IDS_MAX: usize = u32::MAX as usize;

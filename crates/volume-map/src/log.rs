@@ -17,14 +17,14 @@ use crate::shape::Shape;
 /// Bytes of the length before a record.
 const LENGTH_BYTES: usize = 4;
 
-/// What the bytes of a log hold.
+/// The content of the bytes of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogScan {
     /// The records, in order.
     pub records: Vec<Record>,
     /// Bytes of these records.
     pub bytes: usize,
-    /// Why the log ends here; `None` at the end of the bytes.
+    /// The reason why the log ends here; `None` at the end of the bytes.
     pub end: Option<Error>,
 }
 
@@ -52,8 +52,8 @@ pub fn scan_log(mut bytes: &[u8], ring: Ring, shape: Shape) -> LogScan {
     scan
 }
 
-/// A record follows the one before it, or begins a later start: numbers that a crash left unused are skipped. A record
-/// of a start that left no trace before it does not follow, although the next start has the same number.
+/// Checks that a record follows the previous one, or is the first of a later start: numbers that a crash left unused
+/// are skipped. A record of a start with the same number and a different nonce does not follow.
 pub(crate) fn check_next(last: Option<&Record>, next: &Record, ring: Ring) -> Result<(), Error> {
     let field = |name, recorded| Err(ErrorKind::Field { name, recorded }.into());
     if next.ring != ring {
@@ -65,7 +65,7 @@ pub(crate) fn check_next(last: Option<&Record>, next: &Record, ring: Ring) -> Re
     if follows || is_later { Ok(()) } else { field("number", next.number.0) }
 }
 
-/// The bytes of a record.
+/// Returns the bytes of a record.
 #[must_use]
 pub fn encode_record(record: &Record, shape: Shape) -> Vec<u8> {
     let mut out = Writer::default();
@@ -80,10 +80,10 @@ pub fn encode_record(record: &Record, shape: Shape) -> Vec<u8> {
     bytes
 }
 
-/// Reads one record from the start of the bytes: the record, and the bytes it takes.
+/// Reads one record from the start of the bytes. Returns the record, and the number of its bytes.
 ///
 /// # Errors
-/// If it is torn or damaged, or a field cannot be right: the error has the name of the field.
+/// If the record is torn or damaged, or a field has an impossible value: the error has the name of the field.
 pub fn decode_record(bytes: &[u8], shape: Shape) -> Result<(Record, usize), Error> {
     let Some((length, rest)) = bytes.split_first_chunk::<LENGTH_BYTES>() else {
         return Err(ErrorKind::Truncated { name: "length" }.into());
@@ -271,7 +271,7 @@ fn get_volumes(from: &mut Reader<'_>, kind: u8) -> Result<VolumesChange, Error> 
     })
 }
 
-/// True if the number belongs to what a ring has from `floor` on.
+/// True if the record is in the log of a ring from `floor` on.
 pub(crate) fn is_from(floor: Number, record: &Record) -> bool {
     record.number >= floor
 }

@@ -1,8 +1,8 @@
-//! What reserved volumes may still take.
+//! The clusters that reserved volumes may still take.
 //!
-//! A reserved volume needs one free cluster for each part that has no cluster or a shared one. A need grows in the turn
-//! that appends a record. It ends only when the record is stable: after a crash before, the reservation is back. What
-//! other volumes give up lowers a need at the next recount; until then, it is too high and never too low.
+//! A reserved volume needs one free cluster for each part that has no cluster or a shared one. A need increases in the
+//! turn that appends a record. It ends only when the record is stable: an earlier crash restores the reservation.
+//! References that other volumes give up reduce a need at the next recount; until then, it is too high, never too low.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,10 @@ use crate::record::Change;
 use crate::state::{MapState, Reference};
 use crate::tables::{Leaf, UNMAPPED, Volume};
 
-/// What all reserved volumes need.
+/// The needs of all reserved volumes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Needs {
-    /// Of each reserved volume, in clusters.
+    /// The need of each reserved volume, in clusters.
     volumes: BTreeMap<VolumeId, u64>,
     total: u64,
     /// Reservations that end when a record of the leader is stable.
@@ -28,7 +28,7 @@ impl Needs {
         self.total
     }
 
-    /// What is kept free for a volume, in clusters.
+    /// The clusters that are kept free for a volume.
     pub(crate) fn of(&self, id: VolumeId) -> u64 {
         self.volumes.get(&id).copied().unwrap_or(0)
     }
@@ -50,7 +50,7 @@ impl Needs {
         }
     }
 
-    /// The reservation of a volume ends when the record is stable.
+    /// Ends the reservation of a volume when the record is stable.
     pub(crate) fn end(&mut self, id: VolumeId, number: Number) {
         if self.has(id) {
             self.ending.insert(id, number);
@@ -64,7 +64,7 @@ impl MapState {
         clusters.saturating_sub(self.exclusive(volume))
     }
 
-    /// Counts what every reserved volume needs. It walks their maps.
+    /// Counts the needs of all reserved volumes. It walks their maps.
     pub(crate) fn count_needs(&mut self) {
         let volumes = self.tables.volumes.iter();
         let reserved = volumes.filter(|(_, volume)| is_reserved(volume));
@@ -73,7 +73,7 @@ impl MapState {
         self.recount_needs(|_, _| true);
     }
 
-    /// Counts again what reserved volumes need. It walks their maps.
+    /// Counts the needs of reserved volumes again. It walks their maps.
     pub(crate) fn recount_needs(&mut self, is_chosen: impl Fn(VolumeId, &Volume) -> bool) {
         let ids = self.needs.volumes.keys();
         let known = ids.filter_map(|id| Some((*id, self.tables.volumes.get(id)?)));
@@ -83,7 +83,7 @@ impl MapState {
         needs.into_iter().for_each(|(id, need)| self.needs.set(id, need));
     }
 
-    /// What a record is about to add to the need of a volume.
+    /// Returns the change of the need of a volume by a record that will be appended.
     pub(crate) fn change_of_need(&self, change: &Change) -> Option<(VolumeId, i64)> {
         let (id, by) = match change {
             Change::Map { volume, index, .. } => (*volume, self.is_exclusive(*volume, *index) - 1),
@@ -102,9 +102,9 @@ impl MapState {
         Some((id, by))
     }
 
-    /// One if an entry refers to a cluster that no other entry refers to. The leaf of an entry that changes has one
-    /// reference. One that was given up may still count: it ends without a record, and the entry may have been mapped
-    /// since then. So it does not matter here.
+    /// Returns one if an entry refers to a cluster without other references. The leaf of a changing entry has one
+    /// reference. A reference that was given up may still count: it ends without a record, and the entry may have been
+    /// mapped since then, so that it has no effect here.
     fn is_exclusive(&self, id: VolumeId, index: u32) -> i64 {
         let Some(volume) = self.tables.volumes.get(&id) else { return 0 };
         let (Some(slot), Some(cluster)) = self.tables.lookup(volume, index) else { return 0 };
@@ -112,7 +112,7 @@ impl MapState {
         i64::from(leaf.references == 1 && self.tables.counts[cluster.at()] == 1)
     }
 
-    /// What a change of a mapped entry of a reserved volume waits for, before it takes a cluster: the end of a
+    /// Returns the wait of a change of a mapped entry of a reserved volume, before it takes a cluster: the end of a
     /// reference to the leaf that was given up. The cluster is then written in place. Otherwise, each change until then
     /// would take a cluster, and the need is one cluster for each entry.
     pub(crate) fn wait_for_leaf(&self, id: VolumeId, index: u32, ring: Ring) -> Option<Wait> {
@@ -131,7 +131,7 @@ impl MapState {
         Some(if is_stable { older } else { records })
     }
 
-    /// Entries of a leaf whose clusters no other entry refers to.
+    /// Counts the entries of a leaf whose clusters have no other reference.
     pub(crate) fn exclusive_of(&self, leaf: &Leaf) -> u64 {
         if !is_alone(leaf) {
             return 0;

@@ -1,4 +1,4 @@
-//! Operations as values: what a driver must do, what it waits for, and how an operation ends.
+//! Operations as values: the steps for a driver, the waits, and the end of an operation.
 
 use std::fmt;
 
@@ -26,7 +26,7 @@ pub(crate) mod sweep;
 pub enum Stability {
     /// The data may be in volatile caches.
     Cached,
-    /// The data survive a power loss: FUA where a drive has a volatile cache.
+    /// The data survive a power loss: FUA if a drive has a volatile cache.
     Stable,
 }
 
@@ -39,7 +39,7 @@ pub enum Tail {
     Discard,
 }
 
-/// What a host, an operator or the driver asks for. Blocks lie in one cluster: see
+/// A request of a host, an operator or the driver. The blocks are in one cluster: see
 /// [`Shape::parts`](crate::Shape::parts).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Request {
@@ -60,12 +60,12 @@ pub enum Request {
         index: u32,
         /// The blocks of the cluster.
         blocks: Blocks,
-        /// Whether the host asked for FUA.
+        /// Whether the host requested FUA.
         stability: Stability,
-        /// The core that has the request.
+        /// The core that received the request.
         core: Ring,
     },
-    /// Discards blocks: they are zero from now on. A whole cluster is given up.
+    /// Discards blocks: they are zero afterwards. A whole cluster is given up.
     Discard {
         /// The volume.
         volume: VolumeId,
@@ -73,17 +73,17 @@ pub enum Request {
         index: u32,
         /// The blocks of the cluster.
         blocks: Blocks,
-        /// The core that has the request.
+        /// The core that received the request.
         core: Ring,
     },
-    /// Gives an unmapped cluster of a volume a place, so that later first writes find one. All blocks stay zero.
+    /// Allocates an unmapped cluster of a volume, so that later first writes find it. All blocks remain zero.
     Allocate {
         /// The volume.
         volume: VolumeId,
         /// The cluster in the volume.
         index: u32,
     },
-    /// Copies what a partial cluster lacks.
+    /// Copies the missing blocks of a partial cluster.
     Fill {
         /// The volume.
         volume: VolumeId,
@@ -92,14 +92,14 @@ pub enum Request {
     },
     /// Creates a volume.
     Create {
-        /// Its name.
+        /// The name of the volume.
         name: Name,
-        /// Its size in blocks.
+        /// The size of the volume in blocks.
         blocks: u64,
-        /// What it may use.
+        /// The space policy of the volume.
         policy: SpacePolicy,
     },
-    /// Takes snapshots of volumes at one instant.
+    /// Takes snapshots of volumes at the same time.
     Snapshot {
         /// Each volume, and the name of its snapshot.
         volumes: Vec<(VolumeId, Name)>,
@@ -132,24 +132,24 @@ pub enum Request {
     Resize {
         /// The volume.
         volume: VolumeId,
-        /// Its size in blocks.
+        /// The new size of the volume in blocks.
         blocks: u64,
         /// Whether blocks may be discarded.
         tail: Tail,
     },
-    /// Changes what a volume may use.
+    /// Changes the space policy of a volume.
     SetPolicy {
         /// The volume.
         volume: VolumeId,
-        /// What it may use.
+        /// The new space policy.
         policy: SpacePolicy,
     },
     /// Writes a root, so that the log can be trimmed.
     Checkpoint,
 }
 
-/// What the driver must do before the operation goes on. A step is released only when everything that must come before
-/// it has completed, and is stable where this matters.
+/// A step that the driver must execute before the operation continues. A step is released only after all required
+/// earlier steps have completed, and are stable where this is necessary.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
     /// Write the host's data to blocks of a cluster.
@@ -166,29 +166,29 @@ pub enum Step {
         /// The parts, in order.
         parts: Vec<Part>,
     },
-    /// Read all parts, then write them to a cluster, with the same place in it. The data must be stable.
+    /// Read all parts, then write them to a cluster at the same offsets. The data must be stable.
     Copy {
         /// The parts, in order.
         parts: Vec<Part>,
         /// The cluster.
         to: ClusterId,
-        /// Blocks that get the host's data instead.
+        /// Blocks that receive the host's data instead.
         data: Option<Blocks>,
     },
-    /// Stop new writes on a core. I/Os in progress go on.
+    /// Stop new writes on a core. I/Os in progress continue.
     Hold {
         /// The core.
         core: Ring,
     },
     /// Flush the volatile caches of all drives.
     Flush,
-    /// Let other work go first, as the pace of background work demands.
+    /// Wait as the pace of background work requires.
     Pace,
-    /// Write a root, stably.
+    /// Write a root; the write must be stable.
     WriteRoot {
-        /// The one of two places that it is written to.
+        /// The slot of the root, one of two.
         place: u8,
-        /// Its bytes.
+        /// The bytes of the root.
         bytes: Vec<u8>,
     },
 }
@@ -242,11 +242,11 @@ impl fmt::Display for StepKind {
     }
 }
 
-/// What an operation waits for. [`VolumeMap::woken`](crate::VolumeMap::woken) names the operations whose wait may be
-/// over. Such an operation may change the map and wait for the same again.
+/// The condition that an operation waits for. [`VolumeMap::woken`](crate::VolumeMap::woken) returns the operations
+/// whose wait may have ended. Such an operation may change the map and wait for the same condition again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Wait {
-    /// The step that was released.
+    /// The released step.
     Step,
     /// A snapshot, rollback or resize holds new writes.
     Hold,
@@ -257,7 +257,7 @@ pub enum Wait {
         /// The cluster in the volume.
         index: u32,
     },
-    /// I/Os that began before a cut.
+    /// I/Os that started before a cut.
     OlderIo {
         /// The last epoch before the cut.
         epoch: Epoch,
@@ -277,10 +277,10 @@ pub enum Wait {
     Checkpoint,
 }
 
-/// What an operation has done.
+/// The result of an operation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Done {
-    /// What was asked for.
+    /// The request was executed.
     Done,
     /// A new volume, or new snapshots in the order of the request.
     Made(Vec<VolumeId>),
@@ -288,19 +288,19 @@ pub enum Done {
     Dying(VolumeId),
 }
 
-/// How far an operation is.
+/// The progress of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// The driver does this, then calls [`VolumeMap::completed`](crate::VolumeMap::completed) or
+    /// The driver executes this step, then calls [`VolumeMap::completed`](crate::VolumeMap::completed) or
     /// [`VolumeMap::failed`](crate::VolumeMap::failed).
     Do(Step),
     /// The operation waits.
     Wait(Wait),
-    /// The operation has ended, and may be answered.
+    /// The operation has ended, and the request may be answered.
     Finished(Result<Done, Error>),
 }
 
-/// The epoch that an operation is in, if it is in one.
+/// The epoch of an operation, if the operation has entered one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Entered(Option<Epoch>);
 

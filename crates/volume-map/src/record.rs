@@ -5,26 +5,26 @@ use strake_units::Name;
 use crate::blocks::{Blocks, Partial};
 use crate::ids::{ClusterId, Number, Ring, Start, VolumeId};
 
-/// For each ring, the number below which its records were applied before a record of the leader.
+/// For each ring, the record number below which its records were applied before a record of the leader.
 pub type Cut = Vec<Number>;
 
 /// One change of the map.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Change {
-    /// An entry refers to another cluster.
+    /// An entry refers to a different cluster.
     Map {
-        /// The volume, which has the leaf alone.
+        /// The volume, which does not share the leaf.
         volume: VolumeId,
         /// The entry, counted from the start of the volume.
         index: u32,
-        /// The cluster from now on.
+        /// The new cluster.
         cluster: ClusterId,
-        /// What the cluster holds; `None` if all blocks are its own.
+        /// The state of the blocks; `None` if all blocks are own.
         partial: Option<Box<Partial>>,
     },
     /// An entry refers to no cluster: its blocks are zero.
     Unmap {
-        /// The volume, which has the leaf alone.
+        /// The volume, which does not share the leaf.
         volume: VolumeId,
         /// The entry, counted from the start of the volume.
         index: u32,
@@ -48,18 +48,18 @@ pub enum Change {
         /// The cluster.
         cluster: ClusterId,
     },
-    /// A volume gets a leaf of its own, named after this record: a copy of a shared one, or an empty one.
+    /// A volume gets a separate leaf, named after this record: a copy of a shared one, or an empty one.
     CopyLeaf {
         /// The volume.
         volume: VolumeId,
-        /// The place of the leaf in the volume.
+        /// The index of the leaf in the volume.
         at: u32,
     },
     /// A volume gives up a leaf.
     DropLeaf {
         /// The volume.
         volume: VolumeId,
-        /// The place of the leaf in the volume.
+        /// The index of the leaf in the volume.
         at: u32,
     },
     /// A change of whole volumes, by the leader.
@@ -77,10 +77,10 @@ pub enum VolumesChange {
         name: Name,
         /// Its size in blocks.
         blocks: u64,
-        /// What it may use.
+        /// The space policy of the volume.
         policy: SpacePolicy,
     },
-    /// Snapshots of one instant: the source, the identifier and the name of each.
+    /// Snapshots at the same time: the source, the identifier and the name of each.
     Snapshot(Vec<(VolumeId, VolumeId, Name)>),
     /// A writable copy of a snapshot.
     Clone {
@@ -91,11 +91,11 @@ pub enum VolumesChange {
         /// The name of the copy.
         name: Name,
     },
-    /// A volume is being deleted: no I/O reaches it.
+    /// A volume is being deleted: I/O no longer reaches it.
     Delete(VolumeId),
-    /// A deleted volume has no leaf left.
+    /// A deleted volume has no more leaves.
     Gone(VolumeId),
-    /// A volume has the content of a snapshot. What it had before belongs to a volume that is being deleted.
+    /// A volume has the content of a snapshot. Its previous content belongs to a volume that is being deleted.
     Rollback {
         /// The volume.
         volume: VolumeId,
@@ -104,32 +104,32 @@ pub enum VolumesChange {
         /// The volume that is being deleted.
         old: VolumeId,
     },
-    /// A volume has another size.
+    /// A volume has a new size.
     Size {
         /// The volume.
         volume: VolumeId,
         /// Its size in blocks.
         blocks: u64,
     },
-    /// A volume has another space policy.
+    /// A volume has a new space policy.
     Policy {
         /// The volume.
         volume: VolumeId,
-        /// What it may use.
+        /// The new space policy.
         policy: SpacePolicy,
     },
 }
 
-/// What a volume may use, and what is kept free for it.
+/// The limits and the reservation of a volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SpacePolicy {
     /// True if every write finds a free cluster: the volume is thick.
     pub reserved: bool,
-    /// Most clusters that the volume refers to.
+    /// Maximum number of clusters that the volume refers to.
     pub quota: Option<u32>,
 }
 
-/// A record: its place in the log and the change.
+/// A record: its position in the log and the change.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Record {
     /// The ring.

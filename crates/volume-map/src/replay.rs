@@ -11,13 +11,13 @@ use crate::state::MapState;
 use crate::tables::{Home, Tables};
 use crate::volume_map::VolumeMap;
 
-/// The records of one ring that are not applied yet.
+/// The records of one ring that are not yet applied.
 struct Pending<'a> {
     records: std::iter::Peekable<std::slice::Iter<'a, Record>>,
 }
 
 impl Pending<'_> {
-    /// Applies the records below `upto`, without those of the leader.
+    /// Applies the records below `upto`, except those of the leader.
     fn forward(&mut self, tables: &mut Tables, upto: Number) -> Result<(), Error> {
         while let Some(record) = self.records.next_if(|record| record.number < upto) {
             if !matches!(record.change, Change::Volumes(..)) {
@@ -28,7 +28,7 @@ impl Pending<'_> {
     }
 }
 
-/// Applies a record of an earlier start: what it gives up ends at once, because no I/O of that start is left.
+/// Applies a record of an earlier start. References that it gives up end now: no I/O of that start remains.
 fn apply(tables: &mut Tables, record: &Record) -> Result<(), Error> {
     let home = Home { ring: record.ring, number: record.number };
     let dropped = tables.apply(record)?;
@@ -59,8 +59,8 @@ fn check_cut(record: &Record, rings: usize) -> Result<Option<&[Number]>, Error> 
     if is_right { Ok(Some(cut)) } else { Err(wrong) }
 }
 
-/// Applies logs to the tables of an image. Records of the leader are applied after every ring's records below their
-/// cut.
+/// Applies logs to the tables of an image. A record of the leader is applied after all records below its cut in every
+/// ring.
 fn replay(image: &Image, logs: &[Vec<Record>]) -> Result<Tables, Error> {
     let mut tables = image.tables.clone();
     let rings = image.floors.len();
@@ -87,7 +87,7 @@ fn replay(image: &Image, logs: &[Vec<Record>]) -> Result<Tables, Error> {
         }
         ring.forward(&mut tables, Number(u64::MAX))?;
     }
-    // A record sees the references to a cluster, and not which of them are of bases.
+    // A record shows the references to a cluster, but not which of them are of bases.
     tables.check_bases()?;
     Ok(tables)
 }
@@ -100,7 +100,7 @@ fn check_numbers(sequence: u64, next: &[Number]) -> Result<(), Error> {
     wrong.map_or(Ok(()), |(name, recorded)| Err(ErrorKind::Field { name, recorded }.into()))
 }
 
-/// The first number of each ring that no record and no cut has used.
+/// Returns the first number of each ring that no record and no cut has used.
 fn next_numbers(image: &Image, logs: &[Vec<Record>]) -> Vec<Number> {
     let mut next = image.floors.clone();
     for (ring, log) in logs.iter().enumerate() {
@@ -108,7 +108,7 @@ fn next_numbers(image: &Image, logs: &[Vec<Record>]) -> Vec<Number> {
             next[ring] = next[ring].max(last.number.next());
         }
     }
-    // A cut may be above what its ring had stable. A record below it would be applied before the cut.
+    // A cut may be above the stable records of its ring. A later record below the cut would be applied before the cut.
     for record in &logs[0] {
         if let Change::Volumes(_, cut) = &record.change {
             next.iter_mut().zip(cut).for_each(|(next, cut)| *next = (*next).max(*cut));
@@ -118,12 +118,12 @@ fn next_numbers(image: &Image, logs: &[Vec<Record>]) -> Vec<Number> {
 }
 
 impl VolumeMap {
-    /// Starts a pool from its newest valid root and the records of each ring. It writes nothing, so a start that is
-    /// interrupted is repeated with the same tables. If the number of rings changes, two checkpoints must be written
+    /// Starts a pool from its newest valid root and the records of each ring. The start writes nothing, so that a start
+    /// after an interrupted one has the same tables. If the number of rings changes, two checkpoints must be written
     /// before anything else.
     ///
-    /// No two starts of a pool may have the same `nonce`: the driver draws it. Otherwise records of a start that
-    /// crashed may be read as those of the next one.
+    /// No two starts of a pool may have the same `nonce`: the driver draws it at random. Otherwise records of a start
+    /// that crashed may be read as those of the next one.
     ///
     /// # Errors
     /// If a record contradicts the map: the error has the name of the field.
@@ -145,7 +145,7 @@ impl VolumeMap {
         floors.extend(image.previous.clone());
         if rings != tables.shape.rings {
             tables.shape = Shape { rings, ..tables.shape }.check()?;
-            // Every ring goes on above all numbers, so that no leaf gets an identifier twice.
+            // Every ring continues above all numbers, so that no two leaves get the same identifier.
             let most = next.iter().copied().max().unwrap_or(Number(1));
             next = vec![most; usize::from(rings)];
             floors.clear();

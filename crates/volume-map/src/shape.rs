@@ -1,4 +1,4 @@
-//! The constants of a map: how a pool is divided.
+//! The constants of a map: the division of a pool.
 
 use crate::blocks::Blocks;
 use crate::error::{Error, ErrorKind};
@@ -8,7 +8,7 @@ use crate::limits::{
     RINGS_MAX, ROOT_ENTRIES_MAX,
 };
 
-/// How a pool is divided into clusters, leaves and rings.
+/// The division of a pool into clusters, leaves and rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Shape {
     /// Clusters of the pool.
@@ -21,8 +21,8 @@ pub struct Shape {
     pub rings: u8,
 }
 
-/// The smallest multiple of a stripe's data that is at least 256 KiB, so that a write of a whole cluster is a
-/// full-stripe write. `None` if it is larger than 4 MiB. All sizes in bytes.
+/// Returns the smallest multiple of a stripe's data that is at least 256 KiB, so that a write of a whole cluster is a
+/// full-stripe write. `None` if it is larger than 4 MiB. All sizes are in bytes.
 #[must_use]
 pub const fn cluster_bytes(stripe_bytes: u64) -> Option<u64> {
     if stripe_bytes == 0 {
@@ -33,7 +33,7 @@ pub const fn cluster_bytes(stripe_bytes: u64) -> Option<u64> {
 }
 
 impl Shape {
-    /// Refuses what no map can have.
+    /// Refuses an impossible shape.
     ///
     /// # Errors
     /// [`ErrorKind::Field`] with the name of the first field that is out of bounds.
@@ -51,39 +51,39 @@ impl Shape {
         }
     }
 
-    /// Clusters of a volume of so many blocks.
+    /// Clusters of a volume of `blocks` blocks.
     #[must_use]
     pub const fn clusters_of(self, blocks: u64) -> u64 {
         blocks.div_ceil(self.cluster_blocks as u64)
     }
 
-    /// Leaves of a volume of so many blocks.
+    /// Leaves of a volume of `blocks` blocks.
     #[must_use]
     pub const fn leaves_of(self, blocks: u64) -> usize {
         self.clusters_of(blocks).div_ceil(self.leaf_entries as u64) as usize
     }
 
-    /// Most blocks of a volume.
+    /// Maximum blocks of a volume.
     #[must_use]
     pub const fn volume_blocks_max(self) -> u64 {
         ROOT_ENTRIES_MAX as u64 * self.leaf_entries as u64 * self.cluster_blocks as u64
     }
 
-    /// The leaf and the entry of cluster `index` of a volume.
+    /// Returns the leaf and the entry of cluster `index` of a volume.
     #[must_use]
     pub const fn entry(self, index: u32) -> (usize, u16) {
         let entries = self.leaf_entries as u32;
         ((index / entries) as usize, (index % entries) as u16)
     }
 
-    /// The ring of the core that owns leaf `leaf` of the volumes with a seed. Clones keep the seed, so a leaf and its
-    /// copies have one owner.
+    /// Returns the ring of the core that owns leaf `leaf` of the volumes with a seed. Clones keep the seed, so that a
+    /// leaf and its copies have one owner.
     #[must_use]
     pub const fn owner(self, seed: u32, leaf: usize) -> Ring {
         Ring(((seed as u64 + leaf as u64) % self.rings as u64) as u8)
     }
 
-    /// Each part of a range of a volume that lies in one cluster: the index of the cluster in the volume, and its
+    /// Divides a range of a volume at cluster boundaries. Returns the index of each cluster in the volume, and its
     /// blocks.
     ///
     /// # Errors

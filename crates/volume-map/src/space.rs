@@ -1,4 +1,4 @@
-//! Space: what is free, reserved, exclusive and shared, in clusters.
+//! Space: free, reserved, exclusive and shared clusters.
 
 use crate::error::{Error, ErrorKind};
 use crate::found::Found;
@@ -10,13 +10,13 @@ use crate::tables::Volume;
 /// Space of a pool, in clusters. `free + in_use + in_transit` are the clusters of the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolSpace {
-    /// Not in use.
+    /// Clusters that are not in use.
     pub free: u64,
-    /// Of the free clusters, those that are kept for reserved volumes.
+    /// The part of the free clusters that is kept for reserved volumes.
     pub reserved: u64,
-    /// With at least one reference.
+    /// Clusters with at least one reference.
     pub in_use: u64,
-    /// Taken by an operation in progress.
+    /// Clusters that an operation in progress has taken.
     pub in_transit: u64,
 }
 
@@ -25,10 +25,9 @@ pub struct PoolSpace {
 pub struct VolumeSpace {
     /// Clusters that the volume refers to.
     pub mapped: u64,
-    /// Of these, those that no other volume refers to. They become free if the volume is deleted, and bases that only
-    /// they have.
+    /// The part of these that no other volume refers to. Deleting the volume frees them, and bases that only they use.
     pub exclusive: u64,
-    /// Of these, those that other volumes or bases refer to as well.
+    /// The part of these that other volumes or bases also refer to.
     pub shared: u64,
     /// Clusters that are kept free for the volume.
     pub reserved: u64,
@@ -57,7 +56,7 @@ impl MapState {
         leaves.map(|leaf| self.exclusive_of(leaf)).sum()
     }
 
-    /// Refuses what would leave fewer free clusters than reservations need, if the need of a volume becomes `need`.
+    /// Refuses new needs of volumes if fewer clusters than all reservations need would be free.
     pub(crate) fn check_need(&self, needs: &[(VolumeId, u64)]) -> Result<(), ErrorKind> {
         let before: u64 = needs.iter().map(|(id, _)| self.needs.of(*id)).sum();
         let after: u64 = needs.iter().map(|(_, need)| need).sum();
@@ -67,7 +66,7 @@ impl MapState {
         if is_more { Err(ErrorKind::Reserved { missing: total - free }) } else { Ok(()) }
     }
 
-    /// A free cluster for a change of a volume, within its quota and beyond what others have reserved.
+    /// Takes a free cluster for a change of a volume, within its quota and beyond the reservations of others.
     pub(crate) fn allocate(&mut self, id: VolumeId, ring: Ring, found: Found) -> Allocation {
         let policy = self.tables.volumes[&id].policy;
         if let (Some(clusters), Found::Unmapped) = (policy.quota, found)

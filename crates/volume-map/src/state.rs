@@ -1,4 +1,4 @@
-//! The state of a map: its tables, its rings, and what operations in progress have of it.
+//! The state of a map: its tables, its rings, and the resources of operations in progress.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -12,7 +12,7 @@ use crate::record::{Change, Record};
 use crate::tables::{Home, Tables};
 use crate::waiting::Changes;
 
-/// A ring of records as the map sees it.
+/// The state of a ring of records.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct RingState {
     /// The number of the next record.
@@ -23,7 +23,7 @@ pub(crate) struct RingState {
     pub(crate) records: VecDeque<Record>,
 }
 
-/// What a record gave up. It counts until the record is stable and older I/Os are back.
+/// A reference that a record gave up. It counts until the record is stable and older I/Os have completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct GivenUp {
     pub(crate) what: Reference,
@@ -40,30 +40,30 @@ pub(crate) enum Reference {
     Leaf(LeafId),
 }
 
-/// What a search for a free cluster found.
+/// The result of a search for a free cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Allocation {
-    /// A cluster, which no other operation gets.
+    /// A cluster, which no other operation can take.
     Taken(ClusterId),
-    /// None at present.
+    /// No cluster at present.
     Later(Wait),
-    /// None at all.
+    /// No cluster at any time.
     Refused(ErrorKind),
 }
 
-/// What operations look at and change.
+/// The state that operations read and change.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct MapState {
     pub(crate) tables: Tables,
     pub(crate) rings: Vec<RingState>,
-    /// What the records of each ring gave up, in order. What ends is always at the front: numbers and epochs increase.
+    /// The references that the records of each ring gave up. The first one ends first: numbers and epochs increase.
     pub(crate) given_up: Vec<VecDeque<GivenUp>>,
     pub(crate) epochs: Epochs,
     /// The last epoch before the last cut.
     pub(crate) before_cut: Epoch,
-    /// Clusters of volumes that one operation changes.
+    /// Clusters of volumes that an operation has locked for a change.
     locked: BTreeSet<(VolumeId, u32)>,
-    /// Clusters that an operation took, and that no record names yet.
+    /// Clusters that an operation took, and that no record names yet, each with its volume.
     pub(crate) taken: BTreeMap<ClusterId, VolumeId>,
     /// The number of these clusters of each volume.
     taken_by: BTreeMap<VolumeId, u64>,
@@ -71,29 +71,29 @@ pub(crate) struct MapState {
     pub(crate) held: u64,
     /// True while an operation changes whole volumes.
     pub(crate) is_led: bool,
-    /// New volumes that requests do not reach yet: the record is not stable, or older I/Os of a cut are not back.
+    /// New volumes that requests do not reach yet: the record is not stable, or older I/Os of a cut are in progress.
     pub(crate) unreported: BTreeSet<VolumeId>,
-    /// Volumes whose larger size is not stable: the size before it, and the record.
+    /// Volumes whose larger size is not stable: the previous size, and the record.
     pub(crate) growing: BTreeMap<VolumeId, (u64, Number)>,
     /// The record of the deletion of each volume that is being deleted.
     pub(crate) deletions: BTreeMap<VolumeId, Number>,
-    /// What reserved volumes still need.
+    /// The needs of reserved volumes.
     pub(crate) needs: Needs,
-    /// Floors of the roots that are kept, the newest first.
+    /// Floors of the kept roots, the newest first.
     pub(crate) floors: Vec<Vec<Number>>,
     /// Sequence of the next root.
     pub(crate) sequence: u64,
-    /// This start.
+    /// The present start.
     pub(crate) start: Start,
     /// Roots that must be written before anything else.
     pub(crate) roots_due: usize,
     pub(crate) is_checkpointing: bool,
-    /// What this call changed.
+    /// The changes of this call.
     pub(crate) changes: Changes,
 }
 
 impl MapState {
-    /// A map with these tables and next numbers, and the sequence of its next root and the number of its start.
+    /// Returns a map with these tables and next numbers, the sequence of its next root, and its start.
     pub(crate) fn of(
         tables: Tables,
         next: &[Number],
@@ -138,7 +138,7 @@ impl MapState {
         self.rings.iter().zip(upto).all(|(ring, next)| ring.unstable >= *next)
     }
 
-    /// The first record of these that is not stable.
+    /// Returns the wait for the first of these records that is not stable.
     pub(crate) fn wait_for(&self, upto: &[Number]) -> Wait {
         let late = self.rings.iter().zip(upto).position(|(ring, next)| ring.unstable < *next);
         let ring = late.expect("a record is not stable");
@@ -166,7 +166,7 @@ impl MapState {
         self.changes.unlocked.push((volume, index));
     }
 
-    /// True if no operation holds anything.
+    /// True if no operation holds a resource.
     #[cfg(test)]
     pub(crate) fn is_idle(&self) -> bool {
         let is_free = self.locked.is_empty() && self.taken.is_empty() && self.epochs.are_idle();
@@ -191,7 +191,7 @@ impl MapState {
         self.epochs.are_back(self.before_cut)
     }
 
-    /// Appends a record and applies it. What it gives up counts until it is stable and older I/Os are back.
+    /// Appends and applies a record. References that it gives up count until it is stable and older I/Os completed.
     pub(crate) fn put(&mut self, ring: Ring, change: Change) -> Number {
         let number = self.rings[ring.at()].next;
         let record = Record { ring, number, start: self.start, change };
@@ -224,7 +224,7 @@ impl MapState {
         number
     }
 
-    /// Gives a volume a leaf of its own for an entry, if the leaf is shared or does not exist.
+    /// Gives a volume a separate leaf for an entry, if the leaf is shared or does not exist.
     pub(crate) fn own_leaf(&mut self, volume: VolumeId, index: u32, ring: Ring) {
         if self.lacks_leaf(volume, index) {
             let at = self.tables.shape.entry(index).0 as u32;
@@ -239,7 +239,7 @@ impl MapState {
         slot.is_none_or(|slot| self.tables.leaf(slot).references > 1)
     }
 
-    /// Ends references that were given up: when their record is stable and older I/Os are back.
+    /// Ends references that were given up, after their record is stable and older I/Os have completed.
     pub(crate) fn settle(&mut self) {
         for ring in 0..self.given_up.len() {
             while let Some(first) = self.given_up[ring].front().copied()
@@ -252,12 +252,12 @@ impl MapState {
     }
 
     fn is_ripe(&self, given_up: &GivenUp) -> bool {
-        // The end of the last reference frees a cluster. The end of another one permits writes in place.
+        // The end of the last reference frees a cluster. The end of any other reference permits writes in place.
         self.is_stable(given_up.by.ring, given_up.by.number) && self.epochs.are_back(given_up.epoch)
     }
 
     fn end_reference(&mut self, given_up: GivenUp) {
-        // A cluster is free, or one that is no longer shared is written without another one.
+        // A cluster is now free, or a cluster that is no longer shared can be written in place.
         self.changes.has_space = true;
         match given_up.what {
             Reference::Cluster(cluster) => self.tables.release(cluster, given_up.by),
@@ -269,8 +269,8 @@ impl MapState {
         }
     }
 
-    /// A free cluster may go to the owner of its last record at once, and to another one when this record is below the
-    /// floors of both roots: then no start replays it.
+    /// A free cluster is immediately usable in the ring of its last record, and in another ring when this record is
+    /// below the floors of both roots: then no start replays it.
     fn is_usable(&self, cluster: ClusterId, ring: Ring) -> bool {
         let home = self.tables.homes[cluster.at()];
         let below = |floors: &Vec<Number>| home.number < floors[home.ring.at()];

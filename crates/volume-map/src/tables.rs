@@ -14,35 +14,35 @@ use crate::shape::Shape;
 /// An entry without a cluster.
 pub(crate) const UNMAPPED: u32 = u32::MAX;
 
-/// Whether a volume changes.
+/// Whether the content of a volume changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum VolumeKind {
     /// Hosts may write.
     Writable,
-    /// It never changes.
+    /// The volume never changes.
     Snapshot,
 }
 
 /// A volume, snapshot or clone.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Volume {
-    /// Its name.
+    /// The name of the volume.
     pub name: Name,
-    /// Its size in blocks.
+    /// The size of the volume in blocks.
     pub blocks: u64,
-    /// Whether it changes.
+    /// Whether the content of the volume changes.
     pub kind: VolumeKind,
-    /// True while its leaves are given up. No I/O reaches it.
+    /// True while the leaves of the volume are given up. I/O does not reach it.
     pub is_dying: bool,
-    /// What it may use.
+    /// The space policy of the volume.
     pub policy: SpacePolicy,
-    /// Selects the owners of its leaves. Snapshots and clones keep the seed of their source.
+    /// Selects the owners of the leaves. Snapshots and clones keep the seed of their source.
     pub seed: u32,
-    /// Clusters that it refers to.
+    /// Clusters that the volume refers to.
     pub mapped: u32,
-    /// Leaves that it refers to.
+    /// Leaves that the volume refers to.
     pub(crate) leaves: u32,
-    /// Slots of its leaves.
+    /// Slots of the leaves.
     pub(crate) root: Vec<Option<u32>>,
 }
 
@@ -50,7 +50,7 @@ pub struct Volume {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Leaf {
     pub(crate) id: LeafId,
-    /// Roots that refer to it.
+    /// Roots that refer to the leaf.
     pub(crate) references: u32,
     /// References that a record gave up, and that still count as sharing.
     pub(crate) given_up: u32,
@@ -64,35 +64,35 @@ pub(crate) struct Home {
     pub(crate) number: Number,
 }
 
-/// Where blocks are read.
+/// The source of blocks for a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
     /// Blocks of a cluster.
     Cluster(ClusterId),
-    /// They are zero.
+    /// Zeroes.
     Zeroes,
 }
 
-/// Consecutive blocks with one source. They have the same place in the cluster of the source.
+/// Consecutive blocks with one source. They have the same offset in the cluster of the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Part {
     /// The blocks, counted from the start of the cluster.
     pub blocks: Blocks,
-    /// Where they are read.
+    /// The source of the blocks.
     pub source: Source,
 }
 
-/// Everything that an image holds.
+/// The content of an image.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Tables {
     pub(crate) shape: Shape,
     pub(crate) volumes: BTreeMap<VolumeId, Volume>,
-    /// Names of volumes that are not being deleted, and how many have each: a hostile image repeats them.
+    /// Names of volumes that are not being deleted, with the number of uses: a hostile image repeats names.
     pub(crate) names: BTreeMap<Name, u32>,
     pub(crate) next_volume: u32,
     /// Leaf references of all volumes.
     pub(crate) root_entries: usize,
-    /// Most leaves.
+    /// Maximum number of leaves.
     pub(crate) leaves_max: usize,
     pub(crate) leaves: Vec<Option<Leaf>>,
     pub(crate) slots: BTreeMap<LeafId, u32>,
@@ -123,7 +123,7 @@ impl Tables {
         }
     }
 
-    /// A volume that I/O reaches.
+    /// Returns a volume that I/O reaches.
     pub(crate) fn serving(&self, volume: VolumeId) -> Option<&Volume> {
         self.volumes.get(&volume).filter(|volume| !volume.is_dying)
     }
@@ -136,7 +136,7 @@ impl Tables {
         self.leaves[slot as usize].as_mut().expect("a slot in a root holds a leaf")
     }
 
-    /// The leaf slot and the cluster of part `index` of a volume. Constant time at any depth of snapshots and clones.
+    /// Returns the leaf slot and the cluster of part `index` of a volume, in constant time at any depth of snapshots.
     pub(crate) fn lookup(&self, volume: &Volume, index: u32) -> (Option<u32>, Option<ClusterId>) {
         let (at, entry) = self.shape.entry(index);
         let slot = volume.root.get(at).copied().flatten();
@@ -148,7 +148,7 @@ impl Tables {
         self.partials[cluster.at()].as_deref()
     }
 
-    /// Where block `block` of what an entry refers to is read.
+    /// Returns the source of block `block` of the cluster of an entry.
     pub(crate) fn source(&self, cluster: Option<ClusterId>, block: u16) -> Source {
         let Some(cluster) = cluster else {
             return Source::Zeroes;
@@ -161,7 +161,7 @@ impl Tables {
         }
     }
 
-    /// The parts of blocks of what an entry refers to.
+    /// Returns the parts of `blocks` in the cluster of an entry.
     pub(crate) fn parts(&self, cluster: Option<ClusterId>, blocks: Blocks) -> Parts<'_> {
         Parts { tables: self, cluster, at: u32::from(blocks.first), end: blocks.end() }
     }
@@ -183,7 +183,7 @@ impl Tables {
         }
     }
 
-    /// The volume is being deleted, and its name is free.
+    /// Marks the volume as being deleted, so that its name is free.
     pub(crate) fn hide_volume(&mut self, id: VolumeId) {
         let Some(volume) = self.volumes.get_mut(&id).filter(|volume| !volume.is_dying) else {
             return;
@@ -215,7 +215,7 @@ impl Tables {
         leaf
     }
 
-    /// One reference less, which the record `home` gave up.
+    /// Removes one reference, which the record `home` gave up.
     pub(crate) fn release(&mut self, cluster: ClusterId, home: Home) {
         self.homes[cluster.at()] = home;
         let count = &mut self.counts[cluster.at()];

@@ -25,18 +25,18 @@ struct Operation {
 /// The last step of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Released {
-    /// None, or it has completed.
+    /// No step, or the step has completed.
     No,
-    /// The driver carries it out.
+    /// The driver executes the step.
     Yes(StepKind),
-    /// It failed. The operation ends when it is advanced.
+    /// The step failed. The operation ends when it is advanced.
     Failed(StepKind),
 }
 
 /// The map of a pool: its tables, its rings, and the operations in progress.
 ///
-/// A driver begins an operation with [`begin`](Self::begin), and calls [`advance`](Self::advance) until it has
-/// finished. In between it does the released steps and calls [`completed`](Self::completed) or
+/// A driver starts an operation with [`begin`](Self::begin), and calls [`advance`](Self::advance) until the operation
+/// has finished. In between it executes the released steps and calls [`completed`](Self::completed) or
 /// [`failed`](Self::failed). It writes the records of each ring in order, stably, and calls [`stable`](Self::stable).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct VolumeMap {
@@ -48,8 +48,8 @@ pub struct VolumeMap {
 }
 
 impl VolumeMap {
-    /// The map of a new pool without volumes. Two checkpoints must be written before anything else. The nonce is that
-    /// of [`open`](Self::open).
+    /// Returns the map of a new pool without volumes. Two checkpoints must be written before anything else. For the
+    /// nonce, see [`open`](Self::open).
     ///
     /// # Errors
     /// If the shape is out of bounds.
@@ -71,29 +71,29 @@ impl VolumeMap {
         self.state.tables.shape
     }
 
-    /// A volume, snapshot or clone that is not being deleted.
+    /// Returns a volume, snapshot or clone that is not being deleted.
     #[must_use]
     pub fn volume(&self, id: VolumeId) -> Option<&Volume> {
         self.state.tables.serving(id)
     }
 
-    /// All volumes that are not being deleted, in the order of their identifiers.
+    /// Returns all volumes that are not being deleted, in the order of their identifiers.
     pub fn volumes(&self) -> impl Iterator<Item = (VolumeId, &Volume)> {
         let volumes = self.state.tables.volumes.iter();
         volumes.filter(|(_, volume)| !volume.is_dying).map(|(id, volume)| (*id, volume))
     }
 
-    /// Volumes that are being deleted. After a start, the driver begins a [`Sweep`](crate::Request::Sweep) for each.
+    /// Returns volumes that are being deleted. After a start, the driver must [`Sweep`](crate::Request::Sweep) each.
     pub fn dying(&self) -> impl Iterator<Item = VolumeId> {
         let volumes = self.state.tables.volumes.iter();
         volumes.filter(|(_, volume)| volume.is_dying).map(|(id, _)| *id)
     }
 
-    /// Where blocks of a cluster of a volume are read now. The time does not depend on the number of snapshots, and
-    /// nothing is allocated. It is for inspection: an I/O that uses a result must be a [`Read`](crate::Request::Read).
+    /// Returns the sources of blocks of a cluster of a volume. The time does not depend on the number of snapshots, and
+    /// nothing is allocated. For inspection only: an I/O must use a [`Read`](crate::Request::Read).
     ///
     /// # Errors
-    /// If there is no such volume.
+    /// If the volume does not exist.
     pub fn places(&self, id: VolumeId, index: u32, blocks: Blocks) -> Result<Parts<'_>, Error> {
         let volume = self.state.tables.serving(id).ok_or(ErrorKind::NoVolume.of(id))?;
         let cluster = self.state.tables.lookup(volume, index).1;
@@ -109,7 +109,7 @@ impl VolumeMap {
     /// The space of a volume. It walks the map of the volume.
     ///
     /// # Errors
-    /// If there is no such volume.
+    /// If the volume does not exist.
     pub fn volume_space(&self, id: VolumeId) -> Result<VolumeSpace, Error> {
         self.state.volume_space(id)
     }
@@ -126,11 +126,11 @@ impl VolumeMap {
         Ok(id)
     }
 
-    /// An operation that the driver advances: it is new, its step ended, or a change may have ended its wait. `None`
-    /// when nothing moves before the next step or record ends.
+    /// Returns an operation to advance: it is new, its step ended, or a change may have ended its wait. `None` if no
+    /// operation can continue before the next step or record ends.
     ///
-    /// The cost of a change is that of the operations that it wakes. One operation is woken for a cluster, and all that
-    /// wait for space, for the end of a hold, or for the end of another operation on whole volumes.
+    /// The cost of a change is that of the operations that it wakes: one that waits for a cluster, and all that wait
+    /// for space, for the end of a hold, or for the end of another operation on whole volumes.
     #[must_use]
     pub fn woken(&self) -> Option<OperationId> {
         self.waiting.next()
@@ -146,20 +146,20 @@ impl VolumeMap {
         self.waiting.is_woken(id)
     }
 
-    /// True if the maps differ at most in the operations that are woken.
+    /// True if the maps are equal except for the woken operations.
     #[cfg(test)]
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         (&self.state, &self.operations) == (&other.state, &other.operations)
     }
 
-    /// A hash of all but the operations that are woken.
+    /// A hash of everything except the woken operations.
     #[cfg(test)]
     pub(crate) fn hash_without_woken(&self, hasher: &mut impl std::hash::Hasher) {
         use std::hash::Hash;
         (&self.state, &self.operations, self.next_operation, self.is_read_only).hash(hasher);
     }
 
-    /// Goes on with an operation as far as possible.
+    /// Continues an operation as far as possible.
     ///
     /// # Panics
     /// If there is no such operation, or it has finished.
@@ -214,9 +214,9 @@ impl VolumeMap {
         self.step_ended(id, |_| Released::No);
     }
 
-    /// The released step of an operation failed, and nothing of it lands from now on. The operation ends with
-    /// [`ErrorKind::StepFailed`]: it gives back its cluster, its lock, its epoch and its hold. What was answered
-    /// before is not affected. Decision 39 has what each step leaves, and what the driver can do then.
+    /// The released step of an operation failed, and none of its writes is still executed. The operation ends with
+    /// [`ErrorKind::StepFailed`]: it releases its cluster, lock, epoch and hold. Earlier acknowledged changes are not
+    /// affected. Decision 39 states the state after each failed step, and the driver's possible actions.
     ///
     /// # Panics
     /// If no step of the operation was released.
@@ -231,12 +231,12 @@ impl VolumeMap {
         self.waiting.wake(id);
     }
 
-    /// Ends the wait of an operation for space or for a checkpoint, or a snapshot, rollback or resize before its record
-    /// is appended. When it is advanced, an operation that waited for space fails with [`ErrorKind::NoSpace`], and any
-    /// other with [`ErrorKind::Cancelled`]. A hold or a pace step that was released is withdrawn: the driver lets the
-    /// core go on, and does not report the step. A copy that was released is reported before the operation ends.
+    /// Cancels an operation that waits for space or a checkpoint, or a snapshot, rollback or resize before its record
+    /// is appended. When advanced, an operation that waited for space fails with [`ErrorKind::NoSpace`], and any other
+    /// with [`ErrorKind::Cancelled`]. A released hold or pace step is withdrawn: the driver lets the core continue, and
+    /// does not report the step. A released copy is reported before the operation ends.
     ///
-    /// False if the operation is none of these: then it goes on.
+    /// Returns false for any other operation, which continues.
     pub fn cancel(&mut self, id: OperationId) -> bool {
         let Some(operation) = self.operations.get_mut(&id) else { return false };
         let kind = match operation.wait {
@@ -255,13 +255,13 @@ impl VolumeMap {
         is_cancelled
     }
 
-    /// The records of a ring that are not stable, in order. The driver writes them in this order.
+    /// Returns the records of a ring that are not stable, in order. The driver writes them in this order.
     #[must_use]
     pub fn records(&self, ring: Ring) -> impl ExactSizeIterator<Item = &Record> {
         self.state.rings[ring.at()].records.iter()
     }
 
-    /// Every record of a ring up to `number` is stable.
+    /// Records that every record of a ring up to `number` is stable.
     ///
     /// # Panics
     /// If the ring has no record with this number.
@@ -283,8 +283,8 @@ impl VolumeMap {
         self.wake(needs);
     }
 
-    /// A record cannot be written. From now on the map serves reads only, until the pool is started again: an answered
-    /// change would need a record, and a write in place may need one that is not stable. Every operation but reads ends
+    /// A record cannot be written. The map then serves only reads until the next start of the pool: an acknowledged
+    /// change would need a record, and a write in place may need an unstable one. Every operation except reads ends
     /// with [`ErrorKind::LogFailed`] after its step. Its lock and its cluster stay taken, so that no other uses them.
     pub fn log_failed(&mut self) {
         self.is_read_only = true;
@@ -299,9 +299,9 @@ impl VolumeMap {
         self.is_read_only
     }
 
-    /// The number from which the log of a ring must be kept, so that both roots can be replayed. `None` if the pool has
-    /// no such ring: then nothing of its log is kept. While one of the two roots is of other rings, every log is kept
-    /// whole, those of the earlier rings included.
+    /// Returns the number from which the log of a ring must be kept, so that both roots can be replayed. `None` if the
+    /// pool has no such ring: its log is not kept. While one of the two roots has different rings, every log is kept
+    /// completely, including those of the earlier rings.
     #[must_use]
     pub fn keep_from(&self, ring: Ring) -> Option<Number> {
         if self.state.roots_due > 0 {

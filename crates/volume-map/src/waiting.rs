@@ -1,7 +1,7 @@
-//! Which operations a change wakes.
+//! The operations that a change wakes.
 //!
-//! The wait of an operation names what ends it, so a change finds those that it wakes. One change of a cluster ends the
-//! wait of one operation: the next one is woken when this one has gone on without a lock.
+//! The wait of an operation names the condition that ends it, so that a change finds the operations to wake. One change
+//! of a cluster wakes one operation: the next is woken when this one has continued without a lock.
 
 use std::collections::BTreeSet;
 
@@ -9,14 +9,14 @@ use crate::epoch::Epoch;
 use crate::ids::{Number, OperationId, Ring, VolumeId};
 use crate::operation::Wait;
 
-/// What one call of the driver changed. It is empty between calls.
+/// The changes of one call of the driver. It is empty between calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Changes {
-    /// Clusters of volumes that no operation changes any more.
+    /// Clusters of volumes that no operation changes any longer.
     pub(crate) unlocked: Vec<(VolumeId, u32)>,
-    /// A cluster is free, or may be used by another ring.
+    /// A cluster is free, or another ring may use it.
     pub(crate) has_space: bool,
-    /// Cores go on with new writes.
+    /// Cores continue new writes.
     pub(crate) is_hold_over: bool,
     /// An operation on whole volumes or a checkpoint ended.
     pub(crate) is_leader_free: bool,
@@ -24,7 +24,7 @@ pub(crate) struct Changes {
     pub(crate) are_older_back: bool,
 }
 
-/// Operations that wait, and those that a change woke.
+/// Waiting operations, and operations that a change woke.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Waiting {
     waits: BTreeSet<(Wait, OperationId)>,
@@ -35,7 +35,7 @@ const FIRST: OperationId = OperationId(0);
 const LAST: OperationId = OperationId(u64::MAX);
 
 impl Waiting {
-    /// The oldest operation that was woken.
+    /// Returns the oldest woken operation.
     pub(crate) fn next(&self) -> Option<OperationId> {
         self.woken.first().copied()
     }
@@ -49,7 +49,7 @@ impl Waiting {
         self.woken.insert(id);
     }
 
-    /// The driver advances the operation. It waits for nothing until it says so again.
+    /// Removes the wait of an operation that the driver advances.
     pub(crate) fn forget(&mut self, id: OperationId, wait: Option<Wait>) {
         self.woken.remove(&id);
         if let Some(wait) = wait {
@@ -73,14 +73,14 @@ impl Waiting {
         self.woken.extend(all.map(|(_, id)| *id));
     }
 
-    /// Wakes those that wait for records of a ring below `unstable`.
+    /// Wakes the operations that wait for records of a ring below `unstable`.
     pub(crate) fn wake_stable(&mut self, ring: Ring, unstable: Number) {
         let from = (Wait::Records { ring, number: Number(0) }, FIRST);
         let stable = self.waits.range(from..(Wait::Records { ring, number: unstable }, FIRST));
         self.woken.extend(stable.map(|(_, id)| *id));
     }
 
-    /// Wakes those whose wait a change may have ended. `oldest` is the first epoch that is not over.
+    /// Wakes the operations whose wait a change may have ended. `oldest` is the first epoch that has not ended.
     pub(crate) fn wake_changed(&mut self, changes: &Changes, oldest: Epoch) {
         for (volume, index) in &changes.unlocked {
             self.wake_one(*volume, *index);

@@ -1,4 +1,4 @@
-//! A checkpoint: a root that has of each ring exactly the records below its floor.
+//! A checkpoint: a root that contains exactly the records of each ring below its floor.
 
 use crate::error::ErrorKind;
 use crate::ids::Number;
@@ -36,7 +36,7 @@ impl Checkpoint {
                 self.stage = Stage::Taken { floors, bytes };
                 self.advance(map)
             }
-            // A root must not be ahead of a ring: it would have what the log lacks.
+            // A root must not be ahead of a ring: it would contain records that the log lacks.
             Stage::Taken { floors, .. } if !map.are_stable(floors) => {
                 Progress::Wait(map.wait_for(floors))
             }
@@ -59,8 +59,8 @@ impl Checkpoint {
         }
     }
 
-    /// The place of the root has the old root, the new one, or none that can be read. The other root is there, and the
-    /// log reaches back to it. The next checkpoint writes the same place.
+    /// The slot of the root contains the old root, the new root, or no readable root. The other root exists, and the
+    /// log starts at its floors. The next checkpoint writes the same slot.
     pub(crate) fn fail(map: &mut MapState, kind: ErrorKind) -> Progress {
         map.is_checkpointing = false;
         map.changes.is_leader_free = true;

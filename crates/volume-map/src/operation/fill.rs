@@ -1,4 +1,4 @@
-//! Completes a partial cluster with copies of the blocks that it lacks.
+//! Completes a partial cluster with copies of its missing blocks.
 
 use crate::blocks::{Blocks, Partial};
 use crate::error::ErrorKind;
@@ -91,7 +91,7 @@ impl Fill {
         self.recorded(map, ring, number)
     }
 
-    /// The copy failed: what landed is in blocks that no record calls own.
+    /// The copy failed: its writes reached only blocks that no record marks as own.
     pub(crate) fn fail(&mut self, map: &mut MapState, kind: ErrorKind) -> Progress {
         self.entered.leave(map);
         map.unlock(self.volume, self.index);

@@ -9,8 +9,8 @@
 //!   +----------+
 //! ```
 //!
-//! `Change` and later states are the owner's, one at a time per cluster of a volume. Where an operation waits, it is in
-//! no epoch.
+//! Only the owner enters `Change` and later states, for one operation at a time per cluster of a volume. A waiting
+//! operation is in no epoch.
 
 use crate::blocks::{BlockSet, Blocks, Partial};
 use crate::error::ErrorKind;
@@ -20,7 +20,7 @@ use crate::operation::{Done, Entered, Progress, Stability, Step, Wait};
 use crate::record::Change;
 use crate::state::{Allocation, MapState};
 
-/// What an I/O does to its blocks.
+/// The effect of an I/O on its blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum IoKind {
     Write(Stability),
@@ -28,20 +28,20 @@ pub(crate) enum IoKind {
     Allocate,
 }
 
-/// What the owner does about what it found.
+/// The owner's action for the state that it found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Plan {
-    /// Nothing to do.
+    /// No action.
     Nothing,
-    /// Write to own blocks; no record.
+    /// Write to own blocks, without a record.
     InPlace(ClusterId),
     /// Write or discard blocks of the cluster; record the blocks.
     Mark(ClusterId),
     /// Give the cluster up.
     Unmap,
-    /// Take a cluster for the blocks; the others are those of a base, or zero.
+    /// Take a cluster for the blocks; the other blocks are those of a base, or zero.
     New { base: Option<ClusterId> },
-    /// Take a cluster and copy the others to it.
+    /// Take a cluster and copy the other blocks to it.
     Copy(ClusterId),
 }
 
@@ -63,7 +63,7 @@ pub(crate) struct Io {
     pub(crate) index: u32,
     pub(crate) blocks: Blocks,
     pub(crate) core: Ring,
-    /// Part of a resize that holds all other writes.
+    /// Whether the operation is part of a resize that holds all other writes.
     pub(crate) is_of_resize: bool,
     entered: Entered,
     is_starved: bool,
@@ -90,7 +90,7 @@ impl Io {
         self.is_starved
     }
 
-    /// True if a record is appended: the operation then ends when the record is stable.
+    /// True if a record was appended: the operation then ends when the record is stable.
     pub(crate) fn is_recorded(&self) -> bool {
         matches!(self.stage, Stage::Recorded(..))
     }
@@ -116,8 +116,8 @@ impl Io {
         Progress::Finished(Ok(Done::Done))
     }
 
-    /// Ends with an error, and gives back what the operation holds. A cluster that it took is free: no record names
-    /// it. Blocks of a cluster in use are old or new, and those that no record calls own are not read.
+    /// Ends with an error, and releases the resources of the operation. A cluster that it took is free: no record names
+    /// it. Blocks of a cluster in use are old or new, and blocks that no record marks as own are not read.
     pub(crate) fn fail(&mut self, map: &mut MapState, kind: ErrorKind) -> Progress {
         let (is_locked, taken) = match self.stage {
             Stage::InPlace { is_locked } => (is_locked, None),
@@ -135,7 +135,7 @@ impl Io {
         Progress::Finished(Err(kind.of(self.volume)))
     }
 
-    /// An operation that waits is in no epoch, so that nothing waits for itself.
+    /// Leaves the epoch and waits, so that an operation cannot wait for itself.
     fn wait(&mut self, map: &mut MapState, wait: Wait) -> Progress {
         self.entered.leave(map);
         Progress::Wait(wait)
@@ -198,7 +198,7 @@ impl Io {
         }
     }
 
-    /// True if the blocks are zero already. What a record that is not stable calls zero is locked.
+    /// True if the blocks are zero already. Blocks whose zero state is in an unstable record are locked.
     fn are_zero(&self, map: &MapState, found: Found) -> bool {
         let (Found::Partial(cluster) | Found::SharedPartial(cluster)) = found else { return false };
         let partial = map.tables.partial(cluster);
@@ -258,7 +258,7 @@ impl Io {
         }
     }
 
-    /// Refuses a change of an entry that needs one leaf too many.
+    /// Refuses a change of an entry that would exceed the limit of leaves.
     fn check_leaf(&self, map: &MapState, plan: Plan) -> Result<(), ErrorKind> {
         match plan {
             Plan::Unmap | Plan::New { .. } | Plan::Copy(_) => {
@@ -273,7 +273,7 @@ impl Io {
         let first = u64::from(self.index) * per + u64::from(self.blocks.first);
         let end = map.tables.serving(self.volume).map_or(0, |volume| volume.blocks);
         let within = end.saturating_sub(first).min(u64::from(self.blocks.count)) as u16;
-        // A resize gives up the last cluster whole, although the volume ends within it.
+        // A resize gives up the whole last cluster, although the volume ends within it.
         let count = if self.is_of_resize { within } else { self.blocks.count };
         map.find(self.volume, self.index, Blocks { first: self.blocks.first, count })
     }
@@ -285,7 +285,7 @@ impl Io {
         }
     }
 
-    /// Nothing is copied before writes older than the last cut are back: the copy would lose them.
+    /// A copy waits until writes older than the last cut have completed: otherwise it would lose them.
     fn waits_for_older(&mut self, map: &mut MapState) -> bool {
         self.entered.leave(map);
         let waits = !map.older_are_back();
@@ -293,7 +293,7 @@ impl Io {
         waits
     }
 
-    /// The data step, if there is one. What it writes is stable before a record refers to it.
+    /// Returns the data step, if there is one. Its data are stable before a record refers to them.
     fn land(
         &mut self,
         map: &mut MapState,
@@ -319,7 +319,7 @@ impl Io {
         }
     }
 
-    /// The parts of a shared partial cluster around the blocks of this operation.
+    /// Returns the parts of a shared partial cluster around the blocks of this operation.
     fn copied_parts(
         &self,
         map: &MapState,
@@ -391,7 +391,7 @@ impl Io {
         }
     }
 
-    /// What the new cluster holds.
+    /// Returns the state of the blocks of the new cluster.
     fn partial(&self, map: &MapState, plan: Plan) -> Option<Box<Partial>> {
         let cluster_blocks = map.tables.shape.cluster_blocks;
         let all = Blocks { first: 0, count: cluster_blocks };

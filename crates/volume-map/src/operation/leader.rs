@@ -8,7 +8,7 @@ use crate::state::MapState;
 
 use strake_units::Name;
 
-/// What the leader records.
+/// The change that the leader records.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum LeaderKind {
     Create { name: Name, blocks: u64, policy: SpacePolicy },
@@ -70,7 +70,7 @@ impl Leader {
         self.advance(map)
     }
 
-    /// What the record changes of reservations. An end counts when the record is stable.
+    /// Applies the effect of the record on reservations. An end takes effect when the record is stable.
     fn change_need(
         &self,
         map: &mut MapState,
@@ -99,7 +99,7 @@ impl Leader {
         }
     }
 
-    /// The volume that grows, and its size before.
+    /// Returns the volume that grows, and its previous size.
     fn grown(&self, map: &MapState) -> Option<(VolumeId, u64)> {
         let LeaderKind::Grow { volume, .. } = self.kind else { return None };
         map.tables.volumes.get(&volume).map(|known| (volume, known.blocks))
@@ -159,7 +159,7 @@ impl Leader {
 }
 
 impl MapState {
-    /// Appends a record of the leader, with the numbers below which each ring's records were applied before it.
+    /// Appends a record of the leader, with the record numbers of each ring below which records were applied before it.
     pub(crate) fn put_of_leader(&mut self, change: VolumesChange) -> Number {
         let cut: Cut = self.next_numbers();
         self.put(Ring::LEADER, Change::Volumes(change, cut))

@@ -22,7 +22,7 @@ impl Read {
             self.entered.leave(map);
             return Progress::Finished(Ok(Done::Done));
         }
-        // It enters its epoch before it looks at the map: what it finds is not used again until it has left.
+        // The read enters its epoch before it reads the map: found clusters are not reused until it has left.
         self.entered.enter(map);
         let Some(volume) = map.tables.serving(self.volume) else {
             return self.fail(map, ErrorKind::NoVolume);

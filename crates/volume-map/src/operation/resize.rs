@@ -1,4 +1,4 @@
-//! A smaller size: the blocks beyond it are discarded first, and the size is recorded when this is stable.
+//! A smaller size: the blocks beyond it are discarded first, and the size is recorded when the discard is stable.
 
 use crate::blocks::Blocks;
 use crate::error::{Error, ErrorKind};
@@ -19,7 +19,7 @@ enum Stage {
     Leaves,
     Freed(Vec<Number>),
     Recorded(Number),
-    /// It fails when what it recorded of the tail is stable.
+    /// The operation fails when its records of the tail are stable.
     Failing(Vec<Number>, Error),
 }
 
@@ -85,7 +85,7 @@ impl Resize {
                     self.advance(map)
                 }
                 Progress::Finished(Err(error)) => self.give_up(map, error),
-                // A write took the cluster before its core held. Nothing waits for space while all cores hold.
+                // A write took the cluster before its core held. No operation waits for space while all cores hold.
                 Progress::Wait(Wait::Space | Wait::Checkpoint) => {
                     map.release_writes();
                     (self.held, self.at, self.stage) = (Held::default(), self.blocks, Stage::Start);
@@ -105,7 +105,7 @@ impl Resize {
                 if !map.is_stable(Ring::LEADER, *number) {
                     return Progress::Wait(Wait::Records { ring: Ring::LEADER, number: *number });
                 }
-                // A reserved volume needed its unmapped tail until now: after a crash before, it has the size before.
+                // A reserved volume needed its unmapped tail until now: an earlier crash restores the previous size.
                 map.recount_needs(|id, _| id == self.volume);
                 map.release_writes();
                 Progress::Finished(Ok(Done::Done))
@@ -119,7 +119,7 @@ impl Resize {
         }
     }
 
-    /// What ends the operation, or lets it wait, before it holds writes.
+    /// Returns the progress that ends the operation, or makes it wait, before it holds writes.
     fn check(&self, map: &mut MapState) -> Result<(), Progress> {
         let fail = |kind: ErrorKind| Err(Progress::Finished(Err(kind.of(self.volume))));
         let known = map.writable(self.volume).map_err(|error| Progress::Finished(Err(error)))?;
@@ -166,7 +166,7 @@ impl Resize {
         }
     }
 
-    /// A step failed: a hold, the copy of the last cluster, or a pace step.
+    /// Handles a failed step: a hold, the copy of the last cluster, or a pace step.
     pub(crate) fn fail(&mut self, map: &mut MapState, kind: ErrorKind) -> Progress {
         if let Stage::Cluster(io) = &mut self.stage {
             io.fail(map, kind);
@@ -174,8 +174,8 @@ impl Resize {
         self.give_up(map, kind.of(self.volume))
     }
 
-    /// Nothing is lost of the size: a part of the tail is discarded, as the request permits. Writes go on when this is
-    /// stable: a discard that finds no cluster is answered at once.
+    /// The size does not change: a part of the tail is discarded, as the request permits. Writes continue when this is
+    /// stable, because a discard that finds no cluster is answered immediately.
     fn give_up(&mut self, map: &mut MapState, error: Error) -> Progress {
         let upto = match self.stage {
             Stage::Leaves | Stage::Freed(_) => map.next_numbers(),
@@ -212,7 +212,7 @@ impl Resize {
             return Progress::Do(Step::Pace);
         }
         self.at += u64::from(blocks.count);
-        // The last cluster of a volume is given up whole, although the volume ends within it.
+        // The whole last cluster of a volume is given up, although the volume ends within it.
         let whole = Blocks { first: 0, count: shape.cluster_blocks };
         let blocks = if blocks.first == 0 { whole } else { blocks };
         let core = shape.owner(seed, leaf);
@@ -223,7 +223,7 @@ impl Resize {
     }
 }
 
-/// The blocks from `at` to `end` that are in the first cluster of them.
+/// Returns the blocks from `at` to `end` that are in their first cluster.
 fn first_part(map: &MapState, at: u64, end: u64) -> Option<(u32, Blocks)> {
     map.tables.shape.parts(at, end.saturating_sub(at)).ok()?.next()
 }

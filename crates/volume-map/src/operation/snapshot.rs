@@ -1,4 +1,4 @@
-//! Snapshots and rollbacks: every core holds new writes, one record has the cut, and older writes are waited for.
+//! Snapshots and rollbacks: every core holds new writes, one record contains the cut, and older writes must complete.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::state::MapState;
 
 use strake_units::Name;
 
-/// What is recorded with the cut.
+/// The change that is recorded with the cut.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum CutKind {
     Snapshot(Vec<(VolumeId, Name)>),
@@ -27,7 +27,7 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Holds one core after the other; `None` when all hold.
+    /// Makes the cores hold writes one after the other. Returns `None` when all hold writes.
     pub(crate) fn advance(&mut self, map: &mut MapState) -> Option<Progress> {
         if self.is_asked {
             self.is_asked = false;
@@ -49,7 +49,7 @@ impl Held {
         Wait::OlderIo { epoch: self.before.unwrap_or(Epoch(0)) }
     }
 
-    /// True if every I/O from before the last core held is back.
+    /// True if every I/O that started before the last core held writes has completed.
     pub(crate) fn older_are_back(&self, map: &MapState) -> bool {
         self.before.is_none_or(|epoch| map.epochs.are_back(epoch))
     }
@@ -62,7 +62,7 @@ enum Stage {
     Recorded(Number),
     Released,
     Flushing,
-    /// Before its record. True if cores hold.
+    /// The operation was cancelled before its record.
     Cancelled {
         is_holding: bool,
     },
@@ -130,7 +130,7 @@ impl Cutting {
                     return Progress::Wait(self.held.wait());
                 }
                 match self.kind {
-                    // A write that was answered before the cut may be in a cache, and a snapshot survives a power loss.
+                    // An acknowledged write before the cut may be in a cache, and a snapshot must survive a power loss.
                     CutKind::Snapshot(_) => {
                         self.stage = Stage::Flushing;
                         Progress::Do(Step::Flush)
@@ -152,8 +152,8 @@ impl Cutting {
         }
     }
 
-    /// A step failed: a hold, which ends, or the flush of a snapshot that is recorded. Its content may be lost with the
-    /// caches, so it is deleted before the request fails.
+    /// Handles a failed step: a hold, which ends, or the flush of a recorded snapshot. The content of the snapshot may
+    /// be lost with the caches, so it is deleted before the request fails.
     pub(crate) fn fail(&mut self, map: &mut MapState, kind: ErrorKind) -> Progress {
         if self.stage == Stage::Flushing {
             self.stage = Stage::Undo(kind);
@@ -163,7 +163,7 @@ impl Cutting {
         Progress::Finished(Err(kind.into()))
     }
 
-    /// Deletes the snapshots. The result is the number of the last record.
+    /// Deletes the snapshots. Returns the number of the last record.
     fn undo(&mut self, map: &mut MapState) -> Number {
         let mut last = Number(0);
         for id in std::mem::take(&mut self.made) {
@@ -183,7 +183,7 @@ impl Cutting {
                 for (volume, name) in pairs {
                     let known = map.writable(*volume)?;
                     map.check_name(name)?;
-                    // Two snapshots of one volume need its clusters once.
+                    // Several snapshots of a volume need its clusters only once.
                     if known.policy.reserved {
                         needs.insert(*volume, map.tables.shape.clusters_of(known.blocks));
                     }
@@ -237,7 +237,7 @@ impl Cutting {
         self.advance(map)
     }
 
-    /// All clusters of the volumes are shared from now on.
+    /// Raises the needs of the volumes: all their clusters are now shared.
     fn raise_needs(&self, map: &mut MapState) {
         let volumes = match &self.kind {
             CutKind::Snapshot(pairs) => pairs.iter().map(|(volume, _)| *volume).collect(),

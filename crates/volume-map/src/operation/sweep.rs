@@ -40,12 +40,12 @@ impl Sweep {
         }
     }
 
-    /// The volume is still being deleted: another sweep goes on with it.
+    /// The volume is still being deleted: another sweep continues the deletion.
     pub(crate) fn fail(&self, kind: ErrorKind) -> Progress {
         Progress::Finished(Err(kind.of(self.volume)))
     }
 
-    /// Leaves are given up when the record of the deletion is stable. Before, the volume may return after a crash.
+    /// Gives up leaves when the record of the deletion is stable. Before that, a crash may restore the volume.
     fn start(&mut self, map: &mut MapState) -> Progress {
         if !map.tables.volumes.get(&self.volume).is_some_and(|volume| volume.is_dying) {
             return Progress::Finished(Err(ErrorKind::NoVolume.of(self.volume)));
@@ -91,7 +91,7 @@ impl Sweep {
             return Progress::Finished(Ok(Done::Done));
         };
         let number = map.put_of_leader(VolumesChange::Gone(self.volume));
-        // Volumes of the family may have its clusters alone now.
+        // Volumes of the family may now be the only users of shared clusters.
         map.recount_needs(|_, volume| volume.seed == seed);
         self.stage = Stage::Gone(number);
         self.advance(map)

@@ -1,4 +1,4 @@
-//! Images and records as bytes: what was written is read, and no bytes make a start panic.
+//! Images and records as bytes: written data can be read, and no bytes make a start panic.
 
 use strake_fuzz::{Chance, damage, runs};
 
@@ -8,7 +8,7 @@ use crate::{
     Start, VolumeId, VolumeMap, VolumesChange, decode_record, encode_record, scan_log,
 };
 
-/// Damaged images and logs of each change; the variable STRAKE_FUZZ_RUNS raises it.
+/// Number of damaged images and logs; the variable STRAKE_FUZZ_RUNS sets a larger number.
 const RUNS: u64 = 2_000;
 const SHAPE: Shape = Shape { clusters: 6, cluster_blocks: 3, leaf_entries: 2, rings: 2 };
 
@@ -29,7 +29,7 @@ fn image(world: &mut World) -> Vec<u8> {
     world.roots[0].clone().expect("a root")
 }
 
-/// The same bytes with a right CRC-32C.
+/// Returns the same bytes with a correct CRC-32C.
 fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
     let fields = bytes.len().saturating_sub(4);
     let crc = crc32c::crc32c(&bytes[..fields]).to_le_bytes();
@@ -84,7 +84,7 @@ fn an_image_is_refused_with_the_name_of_the_field() {
     assert_eq!(with(0, b"x"), Err(ErrorKind::Magic));
     assert_eq!(with(8, &[2, 0]), field("version", 2));
     assert_eq!(with(22, &[0; 4]), field("clusters", 0));
-    // A pool of 2^30 clusters needs an image of this size: no memory is taken for it before.
+    // A pool of 2^30 clusters needs an image of this size: no memory is allocated before this check.
     assert_eq!(
         with(22, &(1_u32 << 30).to_le_bytes()),
         Err(ErrorKind::Truncated { name: "clusters" })
@@ -95,7 +95,7 @@ fn an_image_is_refused_with_the_name_of_the_field() {
     assert_eq!(Image::decode(&sealed([bytes, vec![0; 4]].concat())).map_err(kind), field("end", 4));
 }
 
-/// What a start says to an image with other bytes at a place.
+/// Returns the error of a start from an image with a changed value at `at`.
 fn start_with(image: &[u8], at: usize, value: u64) -> Option<ErrorKind> {
     let mut changed = image.to_vec();
     changed[at..at + 8].copy_from_slice(&value.to_le_bytes());
@@ -123,7 +123,7 @@ fn numbers_that_a_start_would_use_up_are_refused() {
     let bytes = image(&mut world());
     let refused = |name, recorded| Some(ErrorKind::Field { name, recorded });
     let most = crate::limits::START_NUMBER_MAX;
-    // The sequence, and the floor of the first ring.
+    // The offsets of the sequence, and of the floor of the first ring.
     let (sequence, floor) = (10, 31);
     assert_eq!(start_with(&bytes, sequence, u64::MAX), refused("sequence", u64::MAX));
     assert_eq!(start_with(&bytes, sequence, most), refused("sequence", most));
@@ -216,7 +216,7 @@ fn records_of_a_start_without_a_trace_do_not_follow_those_of_the_next_one() {
     let mut world = world();
     let image = Image::decode(&image(&mut world)).expect("an image");
     let ring = Ring::LEADER;
-    // Two records in one write. The first is torn, so the next start has the same number.
+    // Two records are in one write. The first is torn, so that the next start has the same number.
     let records = |nonce, names: [&str; 2]| -> Vec<Vec<u8>> {
         let logs = vec![Vec::new(); 2];
         let mut map = VolumeMap::open(&image, &logs, 2, nonce).expect("a map");

@@ -7,8 +7,8 @@ use std::hash::{Hash, Hasher};
 use super::world::World;
 use crate::{Error, Image, Record, Ring, VolumeMap, encode_record, scan_log};
 
-/// A crash: records of each ring that were stable, cached blocks that reached the drives, whether the newest root is
-/// readable, and whether the caches live on.
+/// A crash: the number of stable records of each ring, the cached blocks that reached the drives, whether the newest
+/// root is unreadable, and whether the caches survive.
 #[derive(Clone, Debug)]
 pub(crate) struct Crash {
     pub(crate) upto: Vec<usize>,
@@ -17,7 +17,7 @@ pub(crate) struct Crash {
     pub(crate) is_kill: bool,
 }
 
-/// The bytes at both places of a root.
+/// The bytes of both slots of a root.
 type Roots = [Option<Vec<u8>>; 2];
 
 impl World {
@@ -38,7 +38,7 @@ impl World {
         Crash { upto: pick[..rings].to_vec(), caches, is_newest_lost, is_kill }
     }
 
-    /// The world after a start that follows a crash.
+    /// Returns the world after a crash and a start.
     pub(crate) fn start(&self, crash: &Crash, rings: u8) -> Result<Self, Error> {
         let mut disk = self.disk.clone();
         for ((at, writes), count) in self.cache.iter().zip(&crash.caches) {
@@ -93,7 +93,7 @@ impl World {
         Ok((image, roots))
     }
 
-    /// A hash of what survives a crash.
+    /// A hash of the state that survives a crash.
     pub(crate) fn remains(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         (&self.disk, &self.cache, &self.logs, &self.roots, &self.oracle).hash(&mut hasher);
@@ -103,7 +103,7 @@ impl World {
         hasher.finish()
     }
 
-    /// A hash of everything.
+    /// A hash of the whole state.
     pub(crate) fn key(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         (self.remains(), &self.tasks, self.faults).hash(&mut hasher);

@@ -1,4 +1,4 @@
-//! Steps that fail: the operation ends with an error and holds nothing, and what was answered before is there.
+//! Failed steps: the operation ends with an error and holds no resource, and earlier acknowledged changes exist.
 
 use super::scenario::Scenario;
 use super::world::{Left, Op, World};
@@ -25,7 +25,7 @@ fn clone() -> Op {
     Op::Clone("S".into(), "C".into())
 }
 
-/// Every interleaving in which one step fails, and every crash.
+/// Checks every interleaving with one failed step, and every crash.
 fn hold(setup: Vec<Op>, ops: Vec<Op>) {
     let ops = ops.into_iter().map(|op| (op, Vec::new())).collect();
     let (clusters, cluster_blocks, leaf_entries, rings) = (5, 2, 1, 2);
@@ -79,7 +79,7 @@ fn exhaustive_a_root_that_fails_leaves_the_other_one() {
     hold(vec![Op::Create("V", 2), full()], vec![Op::Checkpoint, Op::Discard("V", 0, 2)]);
 }
 
-/// The step that an operation released, which fails.
+/// Fails the released step of an operation, and advances the operation.
 fn fail(world: &mut World, id: OperationId, kind: StepKind) -> Progress {
     assert!(matches!(world.map.advance(id), Progress::Do(step) if step.kind() == kind));
     world.map.failed(id);
@@ -108,7 +108,7 @@ fn a_failed_write_can_be_repeated_in_the_same_cluster() {
     assert_eq!(world.content(volume), [2000, 0]);
 }
 
-/// A world in which the flush of a snapshot failed: its deletion is recorded, and not stable.
+/// Returns a world in which the flush of a snapshot failed: its deletion is recorded, and not stable.
 fn with_an_unstable_deletion() -> World {
     let mut world = World::new(SHAPE);
     world.run(1, Op::Create("V", 2));

@@ -1,4 +1,4 @@
-//! Random histories of all operations over several volumes, with crashes in between, against the naive oracle.
+//! Random histories of all operations on several volumes, with crashes in between, compared with a naive oracle.
 
 use std::collections::BTreeSet;
 
@@ -8,13 +8,13 @@ use super::crash::Crash;
 use super::world::{Left, Op, World};
 use crate::{Shape, SpacePolicy, VolumeKind, Wait};
 
-/// Histories of each change; the variable STRAKE_FUZZ_RUNS raises it.
+/// Number of histories; the variable STRAKE_FUZZ_RUNS sets a larger number.
 const HISTORIES: u64 = 300;
-/// Operations of a history. Each is a bit of a set, with some left for those that a history adds.
+/// Operations of a history. Each is a bit of a set; some bits are left for operations that a history adds.
 const OPERATIONS: usize = 70;
-/// Most volumes of a history.
+/// Maximum volumes of a history.
 const VOLUMES: usize = 8;
-/// Most operations at once.
+/// Maximum concurrent operations.
 const AT_ONCE: usize = 5;
 
 struct History {
@@ -47,7 +47,7 @@ fn names(op: &Op) -> Vec<String> {
     }
 }
 
-/// Operations on whole volumes. The oracle follows one of each volume at a time.
+/// True for operations on whole volumes. The oracle permits one at a time for each volume.
 fn is_of_volumes(op: &Op) -> bool {
     match op {
         Op::Size(..)
@@ -91,7 +91,7 @@ impl History {
         id.and_then(|id| self.world.map.volume(id)).map_or(0, |volume| volume.blocks)
     }
 
-    /// An operation, of volumes that a control plane would permit.
+    /// Draws an operation on volumes that a control plane would permit.
     fn draw(&mut self) -> Option<Op> {
         let busy: BTreeSet<String> =
             self.world.tasks.iter().flat_map(|task| names(&task.what)).collect();
@@ -115,7 +115,7 @@ impl History {
         };
         let (writable, idle) = (of(VolumeKind::Writable, false), of(VolumeKind::Writable, true));
         let snapshots = of(VolumeKind::Snapshot, true);
-        // I/Os go on while the size changes.
+        // I/Os continue during a change of the size.
         let is_calm = |name: &&String| !has(name, is_of_volumes);
         let calm: Vec<String> = writable.iter().filter(is_calm).cloned().collect();
         let chance = &mut self.chance;
@@ -171,7 +171,7 @@ impl History {
         }
     }
 
-    /// True if the oracle knows the content of a snapshot.
+    /// True if the oracle has the content of a snapshot.
     fn is_settled(&self, name: &str) -> bool {
         let id = self.world.id(name);
         let kind = id.and_then(|id| self.world.map.volume(id)).map(|volume| volume.kind);
@@ -229,7 +229,7 @@ impl History {
         self.check_differences();
     }
 
-    /// Nothing moves: a checkpoint makes free clusters usable, and then writes that wait for space fail.
+    /// No operation can continue: a checkpoint makes free clusters usable, and then writes that wait for space fail.
     fn unblock(&mut self) {
         let waits = |wait| self.world.tasks.iter().any(|task| task.wait == Some(wait));
         if waits(Wait::Checkpoint) {
@@ -250,8 +250,8 @@ impl History {
         assert!(self.world.give_up_space(), "stuck: {:?}", self.world.tasks);
     }
 
-    /// Nothing moves, and no operation of a reserved volume is among those that lack space. An operation that chance
-    /// cancels earlier proves nothing: a checkpoint would have ended its wait.
+    /// Checks, when no operation can continue, that no operation of a reserved volume lacks space. An operation that is
+    /// cancelled at random earlier proves nothing: a checkpoint would have ended its wait.
     fn check_reserved(&self) {
         let lacks = |wait| matches!(wait, Some(Wait::Space | Wait::Checkpoint));
         for task in self.world.tasks.iter().filter(|task| lacks(task.wait)) {
@@ -261,7 +261,7 @@ impl History {
         }
     }
 
-    /// A record cannot be written: all operations end, reads see what was answered, and the pool starts again.
+    /// A record cannot be written: all operations end, reads return the acknowledged data, and the pool starts again.
     fn fail_log(&mut self) {
         self.world.map.log_failed();
         while !self.world.tasks.is_empty() {
@@ -305,7 +305,7 @@ impl History {
         }
     }
 
-    /// Blocks outside the differences of two volumes are equal.
+    /// Checks that blocks outside the differences of two volumes are equal.
     fn check_differences(&self) {
         let all: Vec<_> = self.world.map.volumes().map(|(id, _)| id).collect();
         for (from, to) in all.iter().flat_map(|from| all.iter().map(move |to| (*from, *to))) {
@@ -325,7 +325,7 @@ impl History {
     }
 }
 
-/// Blocks of a volume within one cluster, often all of it.
+/// Draws blocks of a volume within one cluster, often the whole cluster.
 fn span(blocks: u64, per: u64, chance: &mut Chance) -> (u64, u16) {
     let first = chance.below(blocks as usize) as u64;
     let start = first / per * per;

@@ -1,11 +1,11 @@
-//! What was promised: a naive model that knows writes, answers and snapshots, and no map.
+//! A naive model of the guarantees: it records writes, answers and snapshots, and has no map.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 /// An operation of a test, as a bit of a set.
 pub(crate) type Set = u128;
 
-/// Whether a volume must be there after a start.
+/// Whether a volume must exist after a start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Presence {
     May,
@@ -13,16 +13,16 @@ pub(crate) enum Presence {
     Gone,
 }
 
-/// Histories of blocks. Volumes have the names of the test; tokens are the contents of blocks, 0 is zero.
+/// Histories of blocks. Volumes have the names of the test; a token is the content of a block, and 0 is zero.
 #[derive(Clone, Debug, Default, Hash)]
 pub(crate) struct Oracle {
     pub(crate) acked: Set,
     pub(crate) durable: Set,
-    /// What was answered, or failed.
+    /// The operations that succeeded or failed.
     pub(crate) ended: Set,
-    /// What was answered when an operation was asked for.
+    /// For each operation, the operations that were acknowledged when it was requested.
     pub(crate) before: BTreeMap<usize, Set>,
-    /// What had ended when an operation was asked for.
+    /// For each operation, the operations that had ended when it was requested.
     pub(crate) ended_before: BTreeMap<usize, Set>,
     pub(crate) history: BTreeMap<(String, u64), Vec<usize>>,
     pub(crate) initial: BTreeMap<(String, u64), i64>,
@@ -31,7 +31,7 @@ pub(crate) struct Oracle {
     pub(crate) sizes: BTreeMap<String, BTreeSet<u64>>,
     /// Contents of reported snapshots.
     pub(crate) fixed: BTreeMap<String, BTreeMap<u64, i64>>,
-    /// The source of each snapshot, and what was answered when it was asked for.
+    /// The source of each snapshot, and the operations that were acknowledged when the snapshot was requested.
     pub(crate) asked: BTreeMap<String, (String, Set)>,
     pub(crate) rolls: BTreeMap<String, Vec<usize>>,
 }
@@ -57,12 +57,12 @@ impl Oracle {
         self.before.get(&late).is_some_and(|before| before >> early & 1 == 1)
     }
 
-    /// True if the early operation was answered or had failed when the late one was asked for.
+    /// True if the early operation had succeeded or failed when the late one was requested.
     fn has_ended(&self, early: usize, late: usize) -> bool {
         self.ended_before.get(&late).is_some_and(|ended| ended >> early & 1 == 1)
     }
 
-    /// A block is new: of earlier operations, only those in progress may change it.
+    /// Handles a new block: of earlier operations, only those in progress may change it.
     pub(crate) fn forget_ended(&mut self, volume: &str, block: u64) {
         let ended = self.ended;
         if let Some(history) = self.history.get_mut(&(volume.to_owned(), block)) {
@@ -70,7 +70,7 @@ impl Oracle {
         }
     }
 
-    /// What a block may hold if the operations in `kept` count, and `but` does not.
+    /// Returns the legal contents of a block if the operations in `kept` count, and `but` does not.
     pub(crate) fn legal(
         &self,
         volume: &str,
@@ -96,7 +96,7 @@ impl Oracle {
         self.initial.get(&(volume.into(), block)).copied().unwrap_or(0)
     }
 
-    /// A rolled back volume has all of the rollback, or nothing of it.
+    /// Checks that a rolled back volume has all blocks of the rollback, or none of them.
     pub(crate) fn check_rolls(&self, volume: &str, content: &[i64], kept: Set) {
         for roll in self.rolls.get(volume).into_iter().flatten() {
             let (mut has, mut lacks) = (false, false);
@@ -113,7 +113,7 @@ impl Oracle {
         }
     }
 
-    /// A group of snapshots is one instant: with a write it has all that was answered before that was asked for.
+    /// Checks that a group of snapshots is one instant: with a write it has all that were acknowledged before it.
     pub(crate) fn check_instant(&self, pairs: &[(String, String)]) {
         let mut may: BTreeMap<(String, u64), Vec<Option<usize>>> = BTreeMap::new();
         for (source, snapshot) in pairs {

@@ -1,4 +1,4 @@
-//! The orders that a volume map must hold, each by enumeration of the scenarios in which a map without it fails.
+//! The orders that a volume map must keep. Each is tested by enumerating scenarios in which a map without it fails.
 //!
 //! The scenarios are those of the model `volume_map.py` of the design. Blocks are tokens, clusters have two blocks.
 
@@ -86,7 +86,7 @@ fn size(blocks: u64) -> Op {
     Op::Size("V".into(), blocks)
 }
 
-/// Every interleaving and every crash of these scenarios.
+/// Checks every interleaving and every crash of these scenarios.
 fn hold(scenarios: impl IntoIterator<Item = Scenario>) {
     for scenario in scenarios {
         let states = scenario.exhaust();
@@ -254,7 +254,7 @@ fn order_21_exhaustive_rollbacks_deletions_and_resizes_carry_cuts() {
     let whole = || vec![create(4), full(V, 0), full(V, 1)];
     let deleted = base(3, whole(), vec![now(delete(V)), now(read(V, 2))]);
     let smaller = base(3, whole(), vec![now(size(2)), now(write(0))]);
-    // A write of ring 1 comes before the larger size.
+    // A write of ring 1 precedes the larger size.
     let larger = base(4, vec![create(4)], vec![now(write(2)), after(size(6), &[0])]);
     hold([rolled, deleted, smaller, larger]);
 }

@@ -5,7 +5,7 @@ use strake_fuzz::{Chance, runs};
 use super::scenario::Scenario;
 use super::world::Op;
 
-/// Pairs of each change; the variable STRAKE_FUZZ_RUNS raises it.
+/// Number of pairs; the variable STRAKE_FUZZ_RUNS sets a larger number.
 const PAIRS: u64 = 24;
 
 fn write(volume: &'static str, block: u64, core: u8) -> Op {
@@ -75,7 +75,7 @@ fn menu() -> Vec<Op> {
     ]
 }
 
-/// Operations on whole volumes, of which the oracle follows one at a time.
+/// True for operations on whole volumes. The oracle permits one at a time.
 fn is_of_volumes(op: &Op) -> bool {
     matches!(op, Op::Snap(_) | Op::Clone(..) | Op::Delete(_) | Op::Roll(..) | Op::Size(..))
 }

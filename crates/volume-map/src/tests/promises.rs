@@ -1,4 +1,4 @@
-//! What the driver promised: the oracle learns of it, and content is compared with it.
+//! The guarantees of the driver: the oracle records them, and contents are compared with them.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use super::world::{Op, Task, World, blocks_of};
 use crate::VolumeKind;
 
 impl World {
-    /// The oracle learns what was asked for.
+    /// Records a requested operation in the oracle.
     pub(crate) fn asked(&mut self, at: usize) {
         let Task { op, what, .. } = self.tasks[at].clone();
         let acked = self.oracle.acked;
@@ -52,7 +52,7 @@ impl World {
                 let Some(id) = self.id(&volume) else { return };
                 let was = self.map.volume(id).map_or(0, |volume| volume.blocks);
                 self.oracle.sizes.insert(volume.clone(), [was, size].into());
-                // The rollbacks before have finished, and new blocks at the end were in none of them.
+                // The earlier rollbacks have finished, and none of them contained the new blocks at the end.
                 self.oracle.rolls.remove(&volume);
                 for block in size..was {
                     self.oracle.wrote(op, &volume, block, 0);
@@ -89,7 +89,7 @@ impl World {
         self.oracle.check_instant(pairs);
     }
 
-    /// Snapshots of a request that failed are not there.
+    /// Records that the snapshots of a failed request do not exist.
     pub(crate) fn unmade(&mut self, pairs: &[(String, String)]) {
         for (_, snapshot) in pairs {
             if self.id(snapshot).is_none() {
@@ -98,7 +98,7 @@ impl World {
         }
     }
 
-    /// After a start, or at rest: everything that was promised.
+    /// Checks all guarantees, after a start or without operations in progress.
     pub(crate) fn check(&self) {
         for (volume, presence) in &self.oracle.must {
             let is_there = self.id(volume).is_some();
@@ -127,7 +127,7 @@ impl World {
         self.check_counts();
     }
 
-    /// Counts are the references, and space adds up.
+    /// Checks that counts equal the references, and that the sums of space are correct.
     pub(crate) fn check_counts(&self) {
         if !self.map.state.has_given_up() {
             assert_eq!(
@@ -156,7 +156,7 @@ impl World {
         }
     }
 
-    /// Running sums are what a walk over all volumes counts.
+    /// Checks that running sums equal the results of a walk over all volumes.
     fn check_sums(&self) {
         let (state, tables) = (&self.map.state, &self.map.state.tables);
         let walked: usize = tables.volumes.values().map(|volume| volume.root.len()).sum();
@@ -175,7 +175,7 @@ impl World {
         assert_eq!(state.needs.total(), needs);
     }
 
-    /// What a start shows is what is there from now on.
+    /// Takes the state after a start as the state from now on.
     pub(crate) fn adopt(&mut self) {
         let (acked, ended) = (self.oracle.acked, self.oracle.ended);
         let mut oracle = Oracle { acked, ended, ..Oracle::default() };

@@ -11,7 +11,7 @@ fn policy(policy: SpacePolicy) -> Op {
     Op::Policy("V".into(), policy)
 }
 
-/// A write whose records are in another ring than those of the leader.
+/// A write whose records are in a different ring than those of the leader.
 fn write_w() -> Op {
     Op::Write("W", 2, 1, 1, false)
 }
@@ -20,7 +20,7 @@ fn full(cluster: u64) -> Op {
     Op::Write("V", cluster * 2, 2, 0, false)
 }
 
-/// A pool with a reserved volume V of so many blocks, and W.
+/// A pool with a reserved volume V of `blocks` blocks, and W.
 fn setup(blocks: u64) -> Vec<Op> {
     vec![Op::Create("V", blocks), Op::Create("W", 4), policy(RESERVED)]
 }
@@ -79,8 +79,8 @@ fn a_volume_that_is_reserved_again_keeps_its_clusters() {
     assert_eq!(world.map.space().reserved, 2, "a larger size counts at once");
 }
 
-/// A reserved volume of two clusters, the first of which a deleted snapshot had too. A read from before the deletion is
-/// in progress, so the leaf still counts as shared.
+/// Returns a world with a reserved volume of two clusters, the first of which a deleted snapshot shared. A read from
+/// before the deletion is in progress, so that the leaf still counts as shared.
 fn with_a_leaf_that_was_shared() -> World {
     let mut world = World::new(Shape { clusters: 4, cluster_blocks: 2, leaf_entries: 2, rings: 1 });
     for (op, what) in [Op::Create("V", 4), policy(RESERVED), full(0)].into_iter().enumerate() {
@@ -96,7 +96,7 @@ fn with_a_leaf_that_was_shared() -> World {
     world
 }
 
-/// Everything but the first task, until nothing moves.
+/// Advances everything except the first task, until no task can continue.
 fn go_on(world: &mut World) {
     while (1..world.moves()).any(|at| world.step(at)) {}
 }
@@ -114,7 +114,7 @@ fn a_write_of_a_reserved_volume_takes_no_cluster_for_a_leaf_that_will_not_be_sha
     assert_eq!((world.map.space().free, world.map.space().reserved), (3, 1));
 }
 
-/// No I/O is older, so the record that gives the leaf up ends the wait.
+/// No older I/O is in progress, so that the record that gives the leaf up ends the wait.
 #[test]
 fn a_write_of_a_reserved_volume_waits_for_the_record_that_gives_its_leaf_up() {
     let mut world = World::new(Shape { clusters: 4, cluster_blocks: 2, leaf_entries: 2, rings: 1 });
@@ -153,8 +153,8 @@ fn a_discard_in_a_leaf_that_will_not_be_shared_is_needed_again() {
     assert_eq!((world.map.space().free, world.map.space().reserved), (3, 2));
 }
 
-/// V has an empty leaf with its snapshot, and the pool has the two clusters that V needs. A read from before the sweep
-/// lets the leaf count as shared.
+/// V shares an empty leaf with its snapshot, and the pool has the two clusters that V needs. During a read from before
+/// the sweep, the leaf counts as shared.
 #[test]
 fn exhaustive_a_reserved_volume_whose_snapshot_is_deleted_keeps_its_clusters() {
     let leaf = vec![full(0), Op::Discard("V", 0, 2), Op::Snap(vec![("V".into(), "S".into())])];

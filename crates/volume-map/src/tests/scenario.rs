@@ -8,27 +8,27 @@ use super::oracle::Set;
 use super::world::{Op, World};
 use crate::Shape;
 
-/// What is there before, what happens at once, and what happens after each crash.
+/// The initial state, the concurrent operations, and the operations after each crash.
 #[derive(Clone, Debug)]
 pub(crate) struct Scenario {
     pub(crate) clusters: u32,
     pub(crate) cluster_blocks: u16,
     pub(crate) leaf_entries: u16,
-    /// Stable, and in the root.
+    /// Operations before: stable, and in the root.
     pub(crate) setup: Vec<Op>,
-    /// Stable, and in the log.
+    /// Operations before: stable, and in the log.
     pub(crate) more: Vec<Op>,
-    /// At once; each with the indices of those that must have been answered before.
+    /// Concurrent operations, each with the indices of those that must have been acknowledged before.
     pub(crate) ops: Vec<(Op, Vec<usize>)>,
-    /// After each crash.
+    /// Operations after each crash.
     pub(crate) then: Vec<Op>,
-    /// Rings after each crash.
+    /// The number of rings after each crash.
     pub(crate) rings: u8,
 }
 
-/// Most states of a scenario: every one of them is visited.
+/// Maximum states of a scenario; every one of them is visited.
 const STATES_MAX: usize = 12_000;
-/// Crashes of each state.
+/// Maximum crashes of each state.
 const CRASHES_MAX: usize = 12;
 /// The first operation of a scenario; earlier ones prepare it.
 const FIRST: usize = 40;
@@ -55,7 +55,7 @@ impl Scenario {
         world
     }
 
-    /// The operations one after the other, and the world after them.
+    /// Runs the operations one after the other, and returns the world after them.
     pub(crate) fn run_in_order(&self) -> World {
         let mut world = self.prepared();
         for (at, (op, _)) in self.ops.iter().enumerate() {
@@ -64,12 +64,12 @@ impl Scenario {
         world
     }
 
-    /// Every interleaving, equal states once, and crashes in every state: the number of states.
+    /// Visits every interleaving, equal states once, with crashes in every state. Returns the number of states.
     pub(crate) fn exhaust(&self) -> usize {
         self.exhaust_failing(0)
     }
 
-    /// The same, and in every state each released step may fail: at most `faults` of them.
+    /// Does the same with failures: in every state each released step may fail, at most `faults` of them.
     pub(crate) fn exhaust_failing(&self, faults: u8) -> usize {
         let mut world = World { faults, ..self.prepared() };
         for (at, (op, after)) in self.ops.iter().enumerate() {
@@ -172,7 +172,7 @@ impl Scenario {
 }
 
 impl World {
-    /// The first leaf of the next volume belongs to ring 0, as in the model.
+    /// Makes the first leaf of the next volume belong to ring 0, as in the model.
     fn make_next_even(&mut self) {
         let next = self.map.state.tables.next_volume;
         if next % 2 == 1 {
@@ -181,7 +181,7 @@ impl World {
         }
     }
 
-    /// The crash that loses nothing of the log.
+    /// Returns the crash that loses no record of the log.
     pub(crate) fn first_pick(&self) -> Vec<usize> {
         let choices = self.crash_choices();
         let rings = self.map.state.rings.len();

@@ -1,4 +1,4 @@
-//! Sizes of volumes: when new blocks are used, and what a smaller size does without space.
+//! Sizes of volumes: when new blocks become usable, and how a smaller size proceeds without space.
 
 use super::scenario::Scenario;
 use super::world::{Op, World};
@@ -44,7 +44,7 @@ fn a_smaller_size_waits_for_a_larger_one() {
     assert!(matches!(world.map.advance(smaller), Progress::Do(Step::Hold { .. })));
 }
 
-/// What a resize of V returns, without any other operation.
+/// Returns the result of a resize of V without any other operation.
 fn resize_alone(world: &mut World, blocks: u64) -> Result<Done, Error> {
     let volume = world.id("V").expect("a volume");
     let request = Request::Resize { volume, blocks, tail: Tail::Discard };
@@ -88,7 +88,7 @@ fn a_smaller_size_whose_cluster_was_taken_releases_writes() {
     let request = Request::Resize { volume, blocks: 1, tail: Tail::Discard };
     let id = world.map.begin(request).expect("a smaller size");
     assert!(matches!(world.map.advance(id), Progress::Do(Step::Hold { .. })));
-    // No core holds yet, and a write takes the cluster.
+    // No core holds writes yet, and a write takes the cluster.
     world.add(4, Op::Write("V", 2, 1, 1, false), 0);
     world.drain_tasks();
     world.map.completed(id);
@@ -147,7 +147,7 @@ fn a_record_of_an_entry_beyond_the_end_is_refused() {
     assert_eq!(opened.map(|_| ()), Err(refused));
 }
 
-/// A free cluster of another ring is no lack of space.
+/// A free cluster of another ring does not count as a lack of space.
 #[test]
 fn a_cancelled_wait_for_a_checkpoint_is_cancelled() {
     let mut world = World::new(Shape { clusters: 1, leaf_entries: 1, ..SHAPE });

@@ -24,7 +24,7 @@ fn snap(snapshot: &str) -> Op {
     Op::Snap(vec![("V".into(), snapshot.into())])
 }
 
-/// The kind of the only failure since the last call.
+/// Returns the kind of the only failure since the last call.
 fn failure(world: &mut World) -> Option<ErrorKind> {
     let failed = std::mem::take(&mut world.failed);
     assert!(failed.len() < 2, "{failed:?}");
@@ -331,7 +331,7 @@ fn a_discard_of_zero_blocks_writes_no_record_and_takes_no_cluster() {
     let before = next(&world);
     world.run(6, Op::Discard("V", 1, 2));
     assert_eq!((next(&world), world.map.space().in_use), (before, 2), "in a snapshot as well");
-    // A block of a base is none of them.
+    // A block of a base is not one of them.
     world.run(7, Op::Write("V", 4, 1, 0, false));
     world.run(8, Op::Discard("V", 5, 1));
     let id = world.id("V").expect("a volume");

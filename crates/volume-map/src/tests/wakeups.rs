@@ -1,4 +1,4 @@
-//! Which operations a change wakes. All other tests check that an operation goes on only if it was woken.
+//! Tests of the operations that a change wakes. All other tests check that only a woken operation continues.
 
 use super::world::{Op, World};
 use crate::{
@@ -13,7 +13,7 @@ fn write(volume: VolumeId, block: u16) -> Request {
     Request::Write { volume, index: 0, blocks, stability, core: Ring(0) }
 }
 
-/// Carries out what the map says, and nothing else: the driver of decision 39 without drives.
+/// Executes only the requests of the map: the driver of decision 39 without drives.
 fn drive(world: &mut World) -> usize {
     let mut advanced = 0;
     loop {
@@ -42,7 +42,7 @@ fn writes_of_one_cluster_are_woken_one_after_the_other() {
     let advanced = drive(&mut world);
     assert!(world.map.state.is_idle());
     assert_eq!(world.map.records(Ring(0)).len(), 0);
-    // Each is advanced when it begins, when it is woken, when its data and when its record are stable.
+    // Each is advanced when it starts, when it is woken, and when its data and its record are stable.
     assert!(advanced <= 5 * usize::from(writes), "{advanced} for {writes} writes");
 }
 
@@ -76,7 +76,7 @@ fn the_end_of_a_reservation_wakes_a_write() {
     let request = Request::SetPolicy { volume: reserved, policy };
     let id = world.map.begin(request).expect("it may begin");
     assert!(matches!(world.map.advance(id), Progress::Wait(Wait::Records { .. })));
-    // A change of policies wakes it as well, and the clusters are still reserved.
+    // A change of policies also wakes it, and the clusters are still reserved.
     assert_eq!(world.map.woken(), Some(waiting));
     assert_eq!(world.map.advance(waiting), Progress::Wait(Wait::Space));
     assert_eq!(world.map.woken(), None);
@@ -87,7 +87,7 @@ fn the_end_of_a_reservation_wakes_a_write() {
     assert!(matches!(world.map.advance(waiting), Progress::Do(_)));
 }
 
-/// A write that needs a copy waits for older I/Os. A discard of the cluster makes the copy needless.
+/// A write that needs a copy waits for older I/Os. A discard of the cluster makes the copy unnecessary.
 #[test]
 fn the_end_of_older_ios_wakes_a_write_that_needs_no_copy_any_more() {
     let (older, snapshot, write, discard) = (0, 1, 2, 3);

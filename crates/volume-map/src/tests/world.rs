@@ -1,4 +1,4 @@
-//! A driver with modelled drives, which carries steps out one block at a time and crashes anywhere.
+//! A driver with modelled drives, which executes steps one block at a time and crashes at any point.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -27,19 +27,19 @@ pub(crate) enum Op {
     Policy(String, SpacePolicy),
     Flush,
     Checkpoint,
-    /// One of these, of a volume whose name is not constant.
+    /// As the operations above, for a volume whose name is not constant.
     WriteTo(String, u64, u16, u8, bool),
     DiscardOf(String, u64, u16),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Work {
-    /// Blocks land one after the other.
+    /// Blocks are written one after the other.
     Land {
         blocks: VecDeque<(ClusterId, u16, i64)>,
         is_stable: bool,
     },
-    /// Parts are read, then land.
+    /// Parts are read, then written.
     Copy {
         parts: Vec<Part>,
         to: ClusterId,
@@ -58,7 +58,7 @@ enum Work {
 pub(crate) struct Task {
     pub(crate) op: usize,
     pub(crate) what: Op,
-    /// Operations that must have ended before.
+    /// Operations that must have ended before this one.
     pub(crate) after: Set,
     operation: Option<OperationId>,
     is_begun: bool,
@@ -67,7 +67,7 @@ pub(crate) struct Task {
     pub(crate) kept: Set,
 }
 
-/// A pool, its drives, its log, and what was promised.
+/// A pool, its drives, its log, and the guarantees.
 #[derive(Clone, Debug)]
 pub(crate) struct World {
     pub(crate) map: VolumeMap,
@@ -83,12 +83,12 @@ pub(crate) struct World {
     pub(crate) faults: u8,
 }
 
-/// What a failed step leaves.
+/// The state that a failed step leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Left {
-    /// What landed before. A root cannot be read.
+    /// The blocks that were written before the failure. A root is unreadable.
     Part,
-    /// Everything, in caches.
+    /// All blocks, in caches.
     All,
 }
 
@@ -193,7 +193,7 @@ impl World {
         }
     }
 
-    /// Runs an operation until nothing moves.
+    /// Runs an operation until no operation can continue.
     pub(crate) fn run(&mut self, op: usize, what: Op) {
         self.add(op, what, 0);
         self.drain();
@@ -204,7 +204,7 @@ impl World {
         assert!(self.map.state.is_idle(), "an operation holds something after its end");
     }
 
-    /// Ends all tasks. The test may have other operations in progress.
+    /// Runs until all tasks end. The test may have other operations in progress.
     pub(crate) fn drain_tasks(&mut self) {
         loop {
             let moved = (0..self.moves()).any(|at| self.step(at));
@@ -215,7 +215,7 @@ impl World {
         assert!(self.tasks.is_empty(), "stuck: {:?}", self.tasks);
     }
 
-    /// Nothing moves: operations that wait for space fail. False if none does.
+    /// When no operation can continue, operations that wait for space fail. Returns false if there is none.
     pub(crate) fn give_up_space(&mut self) -> bool {
         assert!(!self.map.state.has_given_up(), "stuck: {:?}", self.tasks);
         let waiting = self
@@ -226,13 +226,13 @@ impl World {
         !ids.is_empty() && ids.into_iter().all(|id| self.map.cancel(id))
     }
 
-    /// Tasks, rings, and tasks that may fail or be cancelled: what can move next.
+    /// The number of possible moves: of tasks, of rings, and of tasks that may fail or be cancelled.
     pub(crate) fn moves(&self) -> usize {
         let failing = if self.faults > 0 { 3 * self.tasks.len() } else { 0 };
         self.tasks.len() + self.map.state.rings.len() + failing
     }
 
-    /// One step of a task, or of a ring. False if nothing changed.
+    /// Executes one step of a task or of a ring. Returns false if nothing changed.
     ///
     /// The log is trimmed as soon as the map permits it.
     pub(crate) fn step(&mut self, at: usize) -> bool {
@@ -242,7 +242,7 @@ impl World {
         has_moved
     }
 
-    /// The driver sweeps a volume as soon as it is being deleted.
+    /// Sweeps a volume as soon as it is being deleted.
     pub(crate) fn sweep(&mut self) {
         let is_serving = self.map.state.roots_due == 0 && !self.map.is_read_only();
         let dying: Vec<VolumeId> = self.map.dying().filter(|_| is_serving).collect();
@@ -271,7 +271,7 @@ impl World {
         has_failed
     }
 
-    /// The released step of a task fails. False if it has none.
+    /// Fails the released step of a task. Returns false if it has none.
     pub(crate) fn fail_step(&mut self, at: usize, left: Left) -> bool {
         let task = &self.tasks[at];
         let Some((id, work)) = task.operation.zip(task.work.clone()) else { return false };
@@ -292,7 +292,7 @@ impl World {
         true
     }
 
-    /// The driver cancels a task. False if it cannot be cancelled.
+    /// Cancels a task. Returns false if it cannot be cancelled.
     pub(crate) fn cancel(&mut self, at: usize) -> bool {
         let Some(id) = self.tasks[at].operation else { return false };
         let is_cancelled = self.map.cancel(id);
@@ -308,7 +308,7 @@ impl World {
         }
     }
 
-    /// The blocks of a copy, and what they get.
+    /// Returns the blocks of a copy with their new contents.
     fn copied(
         &self,
         at: usize,
@@ -541,7 +541,7 @@ impl World {
             Op::Delete(volume) if self.id(volume).is_some() => {
                 self.oracle.must.insert(volume.clone(), Presence::Must);
             }
-            // After a failure of the log, the next start shows which size it is.
+            // After a failure of the log, the next start shows the size.
             Op::Size(volume, _) if !self.map.is_read_only() => {
                 if let Some(id) = self.id(volume) {
                     let now = self.map.volume(id).map_or(0, |volume| volume.blocks);
@@ -569,10 +569,10 @@ impl World {
     }
 }
 
-/// An operation goes on only if it was woken, or, for a cluster, if another one was woken that goes first: a driver
-/// that advances no other operation misses none. One that was not woken may wait for something else, or fail
-/// before its wait ends. A change of its cluster may make the wait for older I/Os needless: it may go on while they
-/// are in progress, because their end wakes it.
+/// Checks that an operation continues only if it was woken, or, for a cluster, if an earlier operation was woken: a
+/// driver that advances no other operation misses none. An operation that was not woken may wait for a different
+/// condition, or fail before its wait ends. A change of its cluster may make the wait for older I/Os unnecessary: it
+/// may continue while they are in progress, because their end wakes it.
 fn check_woken(task: &Task, id: OperationId, before: &VolumeMap, progress: &Progress) {
     let will_be_woken = match task.wait {
         Some(Wait::Cluster { .. }) => before.woken().is_some(),

@@ -7,31 +7,31 @@ use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A folder of a test, which is removed with everything in it when this is dropped.
+/// A folder of a test. Dropping it removes the folder with its content.
 #[derive(Debug)]
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// A new folder whose name begins with `name`, under its canonical path. No two have the same name, in this process
-    /// or in another.
+    /// Creates a folder with the prefix `name` under its canonical path. The name is unique in this process and among
+    /// all processes.
     ///
     /// # Panics
-    /// When the folder for temporary files cannot be written.
+    /// The folder for temporary files cannot be written.
     #[must_use]
     pub fn new(name: &str) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("{name}-{}-{number}", process::id()));
-        // A process before this one with the same number may have been killed.
+        // A killed process with the same process identifier may have left the folder.
         let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(&path).expect("a temporary folder can be made");
         Self(path.canonicalize().expect("it was just made"))
     }
 
-    /// Makes a sparse file, as a drive: the path.
+    /// Creates a sparse file, as a drive, and returns its path.
     ///
     /// # Panics
-    /// When it cannot be made.
+    /// The file cannot be created.
     pub fn sparse(&self, name: &str, bytes: u64) -> PathBuf {
         let path = self.join(name);
         let file = File::create(&path).expect("a file can be made");
@@ -39,27 +39,27 @@ impl Folder {
         path
     }
 
-    /// Writes a line to a file, and makes the folders that the file is in.
+    /// Writes a line to a file, and creates the folders of the file.
     ///
     /// # Panics
-    /// When it cannot be written.
+    /// The file cannot be written.
     pub fn put(&self, file: &str, line: &str) {
         put(&self.join(file), line);
     }
 
-    /// The text of a file, without white space around it.
+    /// Returns the text of a file, without white space around it.
     ///
     /// # Panics
-    /// When it cannot be read.
+    /// The file cannot be read.
     #[must_use]
     pub fn get(&self, file: &str) -> String {
         fs::read_to_string(self.join(file)).expect("it can be read").trim().to_owned()
     }
 
-    /// Makes a link at `at` to `to`, and the folders that the link is in.
+    /// Creates a link at `at` to `to`, and the folders of the link.
     ///
     /// # Panics
-    /// When it cannot be made.
+    /// The link cannot be created.
     pub fn link(&self, at: &str, to: &str) {
         link(&self.join(to), &self.join(at));
     }
@@ -91,7 +91,7 @@ impl AsRef<Path> for Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What is left behind is temporary, and the next one has another name.
+        // A remaining folder is temporary, and the next folder has another name.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

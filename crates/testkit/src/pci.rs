@@ -1,4 +1,4 @@
-//! A host with NVMe controllers in a folder, whose kernel is a function.
+//! A host with NVMe controllers in a folder, with a simulated kernel.
 
 use std::fs;
 use std::io;
@@ -9,8 +9,8 @@ use crate::folder::{link, put};
 /// Size of the only namespace of each controller.
 const NAMESPACE_BYTES: u64 = 64 << 20;
 
-/// The folders /sys, /dev and /proc of a host, below a root. What is written to a file for drivers has the effect that
-/// the kernel gives it.
+/// The folders /sys, /dev and /proc of a host, below a root. A write to a file for drivers has the same effect as in
+/// the kernel.
 #[derive(Clone, Debug)]
 pub struct PciHost {
     root: PathBuf,
@@ -21,7 +21,7 @@ fn first(line: &str) -> &str {
 }
 
 impl PciHost {
-    /// A host without controllers, on which vfio-pci is loaded.
+    /// Returns a host without controllers, on which vfio-pci is loaded.
     #[must_use]
     pub fn at(root: &Path) -> Self {
         for folder in ["dev", "proc", "media", "sys/block", "sys/bus/pci/drivers/vfio-pci"] {
@@ -53,7 +53,7 @@ impl PciHost {
         }
     }
 
-    /// Adds a controller with the number and the serial number, which the driver nvme has. Its device node is
+    /// Adds a controller with the number and the serial number, bound to the driver nvme. Its device node is
     /// `dev/nvmeNUMBERn1`.
     pub fn add_nvme(&self, address: &str, number: u32, serial: &str) {
         self.add(address, "0x010802", Some(number));
@@ -66,7 +66,7 @@ impl PciHost {
         self.write("sys/bus/pci/drivers_probe", address).expect("the driver takes it");
     }
 
-    /// Binds the function to a driver, as another program may do.
+    /// Binds the function to a driver, as another program could.
     pub fn bind(&self, address: &str, driver: &str) {
         let target = self.root.join("sys/bus/pci/drivers").join(driver);
         link(&target, &self.device(address).join("driver"));
@@ -75,21 +75,21 @@ impl PciHost {
         }
     }
 
-    /// The driver of the function at `address`.
+    /// Returns the driver of the function at `address`.
     #[must_use]
     pub fn driver(&self, address: &str) -> Option<String> {
         let driver = fs::read_link(self.device(address).join("driver")).ok()?;
         Some(driver.file_name()?.to_str()?.to_owned())
     }
 
-    /// The attribute of the function at `address`.
+    /// Returns an attribute of the function at `address`.
     #[must_use]
     pub fn get(&self, address: &str, attribute: &str) -> String {
         let text = fs::read_to_string(self.device(address).join(attribute)).unwrap_or_default();
         first(&text).to_owned()
     }
 
-    /// What is not recorded in the devices is lost: all are probed again without an override.
+    /// Reboots: state that the devices do not store is lost, and all devices are probed again without an override.
     pub fn reboot(&self) {
         let boot = self.root.join("proc/sys/kernel/random/boot_id");
         let last = fs::read_to_string(&boot).unwrap_or_default();
@@ -150,10 +150,10 @@ impl PciHost {
         let _ = fs::remove_file(self.device(address).join("driver"));
     }
 
-    /// Writes `text` to `file`, which is below the root, with the effects of that.
+    /// Writes `text` to `file`, which is below the root, with the effects of the kernel.
     ///
     /// # Errors
-    /// As the kernel: when there is no such file or device.
+    /// As in the kernel: there is no such file or device.
     pub fn write(&self, file: &str, text: &str) -> io::Result<()> {
         if file == "sys/bus/pci/drivers_probe" {
             if !self.device(text).exists() {

@@ -36,7 +36,7 @@ pub struct Hand {
 }
 
 impl Hand {
-    /// Waits until a task sleeps for exactly `time` from now on, then moves on to the end of that sleep.
+    /// Waits until a task sleeps for exactly `time`, then moves the clock to the end of that sleep.
     pub fn pass(&self, time: Duration) {
         let shared = &self.shared;
         let guard = shared.state.lock().unwrap();
@@ -52,7 +52,7 @@ impl Hand {
     }
 }
 
-/// Takes a sleep that is over, or no longer wanted, out of the list.
+/// Removes a sleep that has ended, or is no longer needed, from the list.
 struct Asleep {
     shared: Arc<Shared>,
     id: u64,

@@ -1,4 +1,4 @@
-//! The life of a hook: too much at once, removal, the end.
+//! The life of a hook: too many events, removal, and the end.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ fn a_server_that_hangs_makes_no_caller_wait() {
     for number in 1..=3 {
         assert_eq!(server.asked().json()["number"], number);
     }
-    // The first token went out before that time passed.
+    // The first token became available before the end of this time.
     bench.hand.pass(limits().interval - limits().total - limits().backoff[0]);
     let what = server.asked().json()["what"].as_str().unwrap().to_string();
     assert!(what.starts_with("9997 more events"), "{what}");
@@ -74,7 +74,7 @@ fn a_removed_hook_is_notified_nothing_more() {
     server.asked();
     assert_eq!(bench.alerts.remove("ops").unwrap().name, "ops");
     assert_eq!(bench.alerts.remove("ops").unwrap_err().kind, AlertErrorKind::NotFound);
-    // The same name again, with the same server: only what comes from now on.
+    // A hook with the same name and the same server receives only later events.
     bench.webhook(&server.url("/"));
     bench.alerts.offer(&event(3, "info"));
     assert_eq!(server.asked().json()["number"], 3);
@@ -82,8 +82,8 @@ fn a_removed_hook_is_notified_nothing_more() {
     assert!(!server.was_asked());
 }
 
-/// As bad as asked for or worse, and a word that is not known counts as the worst: the first news of an array without
-/// redundancy must not be taken for chatter.
+/// A hook gets events of its severity or worse, and an unknown severity counts as the worst: the first event about an
+/// array without redundancy must not be treated as information.
 #[test]
 fn a_hook_is_notified_what_is_bad_enough_and_nothing_milder() {
     for (severity, reported) in [("warning", &[2, 3, 4][..]), ("critical", &[3, 4])] {
@@ -129,7 +129,7 @@ fn a_test_tells_how_it_went() {
         (asked.header("strake-event"), asked.json()["kind"].as_str()),
         (Some("0"), Some("test"))
     );
-    // Not repeated, although a server that is down would be asked again about an event.
+    // A test is not repeated, although an event would be retried with a failed server.
     let error = bench.alerts.test("ops").unwrap_err();
     assert_eq!(error.kind, AlertErrorKind::Delivery);
     assert!(error.what.contains("503"), "{error}");
@@ -185,7 +185,7 @@ fn a_delivery_that_hangs_is_broken_off_at_the_end() {
     let (server, bench) = hooked(vec![Say::ThenNothing(Vec::new())]);
     bench.alerts.offer(&event(1, "info"));
     server.asked();
-    // The clock is stopped, so the delivery would hang for ever.
+    // The clock is stopped, so that the delivery would hang permanently.
     assert_eq!(bench.alerts.stop(Duration::from_millis(1)), Stopped { broken_off: 1 });
 }
 

@@ -1,4 +1,4 @@
-//! A web server that says what a test asks for, and shows what it was sent.
+//! A web server that gives the answers of a test, and records the requests.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -7,14 +7,14 @@ use std::thread;
 
 use super::PATIENCE;
 
-/// What the server does with one connection, after it has read the request.
+/// The action of the server on one connection, after it has read the request.
 #[derive(Clone)]
 pub enum Say {
     /// Sends these bytes and closes.
     This(Vec<u8>),
     /// Sends these bytes and then nothing, without closing.
     ThenNothing(Vec<u8>),
-    /// Sends these bytes again and again until the other side closes.
+    /// Sends these bytes repeatedly until the other side closes.
     ForEver(&'static [u8], &'static [u8]),
 }
 
@@ -24,7 +24,7 @@ impl Say {
     }
 }
 
-/// A request as it came.
+/// A received request.
 #[derive(Debug)]
 pub struct Asked {
     pub line: String,
@@ -48,17 +48,17 @@ pub struct Server {
     asked: Receiver<Asked>,
 }
 
-/// What a connection is read from and written to.
+/// A connection for reads and writes.
 pub trait Line: Read + Write + Send {}
 impl<T: Read + Write + Send> Line for T {}
 
 impl Server {
-    /// Answers the first connection with the first of `script` and so on; the last answers all that follow.
+    /// Answers the first connection with the first of `script` and so on; the last applies to all later connections.
     pub fn new(script: Vec<Say>) -> Self {
         Self::with(script, |stream| Some(Box::new(stream)))
     }
 
-    /// As `new`, through whatever `wrap` makes of a connection, such as TLS.
+    /// As `new`, but `wrap` replaces each connection, for example by one with TLS.
     pub fn with(
         script: Vec<Say>,
         wrap: impl Fn(TcpStream) -> Option<Box<dyn Line>> + Send + 'static,
@@ -91,7 +91,7 @@ impl Server {
     }
 }
 
-/// Gives the connection back when it is to stay open.
+/// Returns the connection if it must stay open.
 fn serve(line: Box<dyn Line>, say: Say, sender: &Sender<Asked>) -> Option<Box<dyn Line>> {
     let mut reader = BufReader::new(line);
     let asked = read(&mut reader)?;

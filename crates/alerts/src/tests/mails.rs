@@ -18,14 +18,14 @@ fn mail(server: &str) -> HookSpec {
     }
 }
 
-/// A server of these manners that is there in the clear, and a bench with a hook to it.
+/// Returns a server with these manners and without TLS, and a bench with a hook to it.
 fn hooked(manners: Vec<Manner>) -> (Server, Bench) {
     let (server, bench) = (Server::new(manners), Bench::new());
     bench.alerts.add(mail(&server.url("smtp", ""))).unwrap();
     (server, bench)
 }
 
-/// One event to a server that is there in the clear.
+/// Delivers one event to a server without TLS, and returns the session.
 fn letter_of(event: &Event) -> Said {
     let (server, bench) = hooked(vec![Manner::default()]);
     bench.alerts.offer(event);
@@ -65,8 +65,8 @@ fn a_letter_says_what_why_and_what_to_do() {
     assert_eq!(body, expected);
 }
 
-/// The story: texts of events come from drives and from people. A line break in one must not become a header, another
-/// recipient or the end of the letter.
+/// The history: texts of events come from drives and from people. A line break in a text must not start a header,
+/// another recipient or the end of the mail.
 #[test]
 fn no_text_of_an_event_begins_a_line() {
     let evil = "x\r\nBcc: victim@example.org\r\n\r\n.\r\nMAIL FROM:<evil@example.org>\r\n\u{85}Bcc: y@example.org";
@@ -102,8 +102,8 @@ fn a_long_text_with_many_alphabets_is_a_letter_too() {
     assert!(headers.lines().chain(body.lines()).all(|line| line.len() <= 998), "{headers}");
 }
 
-/// The first answer is `answers`, and then the server is in order. `tries` SMTP sessions deliver, and the error of
-/// the first says `why`.
+/// Checks that `answer` to the command `word` fails the first session with `why`. If `tries` is 2, a second session
+/// delivers; otherwise the delivery fails.
 fn check_answer(word: &'static str, answer: &[u8], tries: usize, why: &str) {
     let bad = Manner { answers: [(word, answer.to_vec())].into(), ..Manner::default() };
     let (server, bench) = hooked(vec![bad, Manner::default()]);

@@ -1,4 +1,4 @@
-//! What a hook delivers when.
+//! Tests of the times and the order of deliveries of a hook.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ fn pace() -> Pace {
     Pace::new(&limits(), START)
 }
 
-/// Everything that goes out at `now`: numbers of events, or the words of a sum.
+/// Returns all deliveries at `now`: numbers of events, or the text of a summary.
 fn reported(pace: &mut Pace, now: Duration) -> Vec<String> {
     let mut reported = Vec::new();
     while let Next::Deliver(event) = pace.take(now) {
@@ -116,7 +116,7 @@ fn after_an_overflow_order_is_kept() {
     for number in 1..=events {
         pace.offer(event(number, "info"));
     }
-    // A receiver that was slow: it comes for one event after the other, each time with a token.
+    // The receiver is slow: it takes one event after the other, each with a new token.
     let mut now = START;
     let mut all = Vec::new();
     while let Next::Deliver(event) = pace.take(now) {
@@ -129,8 +129,8 @@ fn after_an_overflow_order_is_kept() {
     assert_eq!(pace.held_back(), 2);
 }
 
-/// The story: the queue overflowed, the receiver took a few, and the next event found room again. Delivered from the
-/// queue, it would have come before the sum of events that were older.
+/// The history: the queue overflowed, the receiver took several events, and the next event fitted into the queue. A
+/// delivery from the queue would have preceded the summary of older events.
 #[test]
 fn what_comes_after_an_overflow_is_not_reported_before_it() {
     let mut pace = pace();

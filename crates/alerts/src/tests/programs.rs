@@ -13,7 +13,7 @@ use crate::exec::Owner;
 use crate::spec::HookSpec;
 use strake_testkit::Folder;
 
-/// A directory of its own for each test.
+/// A separate directory for each test.
 struct Dir(Folder);
 
 impl Dir {
@@ -21,8 +21,8 @@ impl Dir {
         Self(Folder::new("strake-alerts"))
     }
 
-    /// An executable script. A shell writes it, because a file that this process has open for writing may at that
-    /// moment be passed on to a program that another test starts, and could then not be run ("text file busy").
+    /// Returns an executable script. A shell writes it: if this process had the file open for writing, a program that
+    /// another test starts could inherit it, and the script could not be executed ("text file busy").
     fn script(&self, text: &str) -> PathBuf {
         let path = self.0.join("script");
         let write = "printf '#!/bin/sh\\n%s\\n' \"$1\" > \"$2\" && chmod 755 \"$2\"";
@@ -31,7 +31,7 @@ impl Dir {
         path
     }
 
-    /// What a script wrote into `name`, once it is complete, which means that it ends with a line break.
+    /// Returns the output of a script in `name`, once it is complete, which means that it ends with a line break.
     fn read(&self, name: &str) -> String {
         let start = Instant::now();
         loop {
@@ -54,7 +54,7 @@ fn exec(path: &Path) -> HookSpec {
     }
 }
 
-/// Waits until the process is gone, or is a zombie that another process has to reap.
+/// Waits until the process has ended, or is a zombie that another process must reap.
 fn gone(id: &str) {
     let start = Instant::now();
     let stat = PathBuf::from(format!("/proc/{}/stat", id.trim()));
@@ -64,7 +64,7 @@ fn gone(id: &str) {
     }
 }
 
-/// Descriptors of this process that every program it starts has too: those it was itself started with.
+/// Returns the descriptors that every program of this process inherits: those that this process itself inherited.
 fn passed_on() -> BTreeSet<String> {
     let mut passed = BTreeSet::new();
     for entry in fs::read_dir("/proc/self/fdinfo").unwrap() {
@@ -87,7 +87,7 @@ fn a_program_gets_the_event_and_nothing_of_ours() {
          ls -l /proc/$$/fd > fds",
         dir.0.display()
     ));
-    // Something of ours that must not be passed on.
+    // A descriptor of this process that must not be inherited.
     let _open = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let bench = Bench::new();
     bench.alerts.add(exec(&script)).unwrap();
@@ -109,7 +109,7 @@ fn a_program_gets_the_event_and_nothing_of_ours() {
     ];
     assert_eq!(env, expected.into());
     assert_eq!((dir.read("args").as_str(), dir.read("group")), ("0\n", dir.read("pid")));
-    // Besides its three it has what everybody here has, and what the shell opened: the script, and its output again.
+    // Besides its three it has the inherited descriptors, and those of the shell: the script, and its output again.
     let passed = passed_on();
     let fds = dir.read("fds");
     let open = |line: &str| line.split_once(" -> ").map(|(left, to)| (word(left), to.to_string()));
@@ -136,12 +136,12 @@ fn a_program_that_hangs_is_killed_with_what_it_started() {
     bench.alerts.offer(&event(1, "info"));
     let (child, own) = (dir.read("child"), dir.read("self"));
     bench.hand.pass(limits().total);
-    // Not tried again: the program ran.
+    // The delivery is not repeated, because the program ran.
     let hook = bench.hook_when(|hook| hook.failed == 1);
     assert!(hook.last_error.contains("longer than 30 s"), "{hook:?}");
     gone(&child);
     gone(&own);
-    // Reaped, so that not even its number is left.
+    // The process must be reaped, so that its identifier is free.
     let start = Instant::now();
     while Path::new("/proc").join(own.trim()).exists() {
         assert!(start.elapsed() < PATIENCE, "{own} stays a zombie");
@@ -186,7 +186,7 @@ fn stopping_ends_a_program_that_hangs() {
     gone(&own);
 }
 
-/// A script that fails: it counts, and the error says `why`.
+/// Checks that a failing script counts as failed, and that the error is `why`.
 fn check_failing(text: &str, why: &str) {
     let dir = Dir::new();
     let bench = Bench::new();
@@ -223,7 +223,7 @@ fn a_program_need_not_read_the_event() {
     bench.hook_when(|hook| hook.delivered == 1);
 }
 
-/// `path` is refused when asked for, the refusal says `why`; when recorded earlier it is accepted and fails.
+/// Checks that `path` is refused with `why` when added. If it was recorded earlier, it is accepted and fails.
 fn check_unfit(path: &Path, why: &str) {
     let bench = Bench::new();
     let error = bench.alerts.add(exec(path)).unwrap_err();
@@ -257,7 +257,7 @@ fn a_program_that_others_can_change_is_refused() {
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
     fs::set_permissions(&dir.0, fs::Permissions::from_mode(0o777)).unwrap();
     check_unfit(&script, "other users can change");
-    // A name that leads to it is no better than what it leads to.
+    // A link to the file is refused for the same reason as the file.
     let link = std::env::temp_dir().join(format!("strake-alerts-link-{}", std::process::id()));
     std::os::unix::fs::symlink(&script, &link).unwrap();
     check_unfit(&link, "other users can change");
@@ -291,7 +291,7 @@ fn words_that_are_no_absolute_path_are_refused() {
         assert_eq!(error.kind, AlertErrorKind::Usage);
         assert!(error.what.contains("absolute path of a program"), "{error}");
     }
-    // Arguments are part of the name, and there is no such file.
+    // Arguments are a part of the name, and there is no such file.
     let error = Bench::new().alerts.add(exec(Path::new("/bin/true -x"))).unwrap_err();
     assert!(error.what.contains("cannot find the program"), "{error}");
 }

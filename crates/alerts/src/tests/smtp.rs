@@ -1,4 +1,4 @@
-//! A mail server that does what a test asks, and shows what it received.
+//! A mail server that behaves as a test requires, and records what it received.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read};
@@ -12,30 +12,30 @@ use super::PATIENCE;
 use super::http::Line;
 use super::tls::accept;
 
-/// How the server behaves.
+/// The behaviour of the server.
 #[derive(Clone, Default)]
 pub struct Manner {
-    /// Answers to commands, by their first word, instead of the usual ones; `""` is the greeting. An answer of no
-    /// bytes is silence from there on.
+    /// Answers to commands, by their first word, instead of the usual ones; `""` is the greeting. An answer without
+    /// bytes means silence from then on.
     pub answers: BTreeMap<&'static str, Vec<u8>>,
-    /// What it offers besides.
+    /// Additional extensions of the server.
     pub offers: Vec<&'static str>,
     pub tls: Option<(Tls, SslContext)>,
 }
 
-/// When TLS begins.
+/// The start of TLS.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Tls {
     AtOnce,
     WhenAsked,
 }
 
-/// What one connection said.
+/// The commands and the mail of one connection.
 #[derive(Debug, Default)]
 pub struct Said {
-    /// Each line before the letter, marked by `tls ` when it came encrypted.
+    /// The lines before the mail, with the prefix `tls ` if they were encrypted.
     pub commands: Vec<String>,
-    /// The letter as it came, without the final dot.
+    /// The received mail, without the final dot.
     pub letter: String,
 }
 
@@ -51,7 +51,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Connection by connection, each in the manner whose turn it is; the last manner for all that follow.
+    /// Uses `manners` for one connection after the other, and the last manner for all later connections.
     pub fn new(manners: Vec<Manner>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -70,7 +70,7 @@ impl Server {
         format!("{scheme}://{user}{}", self.address)
     }
 
-    /// The next session that came to its end.
+    /// Returns the next finished session.
     pub fn said(&self) -> Said {
         self.said.recv_timeout(PATIENCE).expect("nobody finished talking to the mail server")
     }
@@ -109,7 +109,7 @@ enum Talk {
 enum Then {
     Close,
     Encrypt,
-    /// Says nothing more, and waits until the other side closes.
+    /// Sends nothing more, and waits until the other side closes.
     Listen(Box<dyn Line>),
 }
 

@@ -1,4 +1,4 @@
-//! What may be asked for, and what is refused.
+//! Tests of accepted and refused specifications.
 
 use super::{Bench, webhook};
 use crate::alerts::Added;
@@ -14,7 +14,7 @@ fn mail(target: &str, from: &str, server: &str) -> HookSpec {
     HookSpec { from: from.into(), server: server.into(), ..spec("email", target) }
 }
 
-/// `spec` is refused, the refusal says `why` and no secret, and nothing was added.
+/// Checks that `spec` is refused, that the error contains `why` and no secret, and that no hook was added.
 fn check_refused(spec: HookSpec, why: &str) {
     let bench = Bench::new();
     let error = bench.alerts.add(spec).unwrap_err();
@@ -93,8 +93,8 @@ fn what_was_left_out_is_filled_in_and_secrets_are_not_listed() {
     assert_eq!(listed("smtp://[::1]:2525"), "smtp://[::1]:2525");
 }
 
-/// The story: a configuration was copied from what is shown, and put in force on another machine. The covered address
-/// was a valid one without an owner.
+/// The history: a configuration was copied from displayed output, and was applied on another host. The masked address
+/// was a valid address without an owner.
 #[test]
 fn a_masked_hook_is_not_taken_for_the_real_one() {
     for spec in [

@@ -1,4 +1,4 @@
-//! Text made fit for lines.
+//! Tests of text for lines.
 
 use super::event;
 use crate::limits::TEXT_BYTES_MAX;
@@ -57,6 +57,6 @@ fn dates_are_those_of_the_calendar() {
     ] {
         assert_eq!(utc(seconds * 1_000_000 + 999_999), expected);
     }
-    // Any number is some date.
+    // Every number is a valid date.
     utc(u64::MAX);
 }

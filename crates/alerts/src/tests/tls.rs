@@ -15,7 +15,7 @@ use super::http::{Line, Say, Server};
 use super::{Bench, event, limits};
 use crate::net::certified;
 
-/// A certificate for `name` that no client trusts yet, and a server's configuration with it.
+/// Returns a certificate for `name` that no client trusts yet, and the configuration of a server with it.
 pub fn certificate(name: &str) -> (Vec<u8>, SslContext) {
     let curve = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1).unwrap();
     let key = PKey::from_ec_key(EcKey::generate(&curve).unwrap()).unwrap();
@@ -39,7 +39,7 @@ pub fn certificate(name: &str) -> (Vec<u8>, SslContext) {
     (made.to_der().unwrap(), config.build().into_context())
 }
 
-/// The server's side of TLS; the handshake happens with the first read.
+/// Returns the server's side of TLS; the handshake happens at the first read.
 pub fn accept(config: &SslContext, stream: TcpStream) -> impl Line + use<> {
     let mut ssl = Ssl::new(config).unwrap();
     ssl.set_accept_state();
@@ -61,7 +61,7 @@ fn an_event_arrives_through_tls() {
     bench.hook_when(|hook| hook.delivered == 1);
 }
 
-/// A server whose certificate is not good for it gets no event.
+/// Checks that a server without a valid certificate receives no event.
 fn check_distrusted(roots: Vec<Vec<u8>>, config: SslContext) {
     let server = server(config);
     let bench = Bench::trusting(roots);

@@ -78,14 +78,14 @@ fn a_server_that_stays_down_is_given_up() {
     assert!(hook.last_error.contains("503 Service Unavailable"), "{hook:?}");
 }
 
-/// One event, one answer that is final: it counts as failed and says `why`, and there is no second try.
+/// Checks that an event fails after one final answer, that the error contains `why`, and that there is no second try.
 fn check_final(say: Say, why: &str) {
     let (server, bench) = hooked(vec![say, Say::status("200 OK")]);
     bench.alerts.offer(&event(1, "info"));
     server.asked();
     let hook = bench.hook_when(|hook| hook.failed == 1);
     assert!(hook.last_error.contains(why), "{hook:?}");
-    // The next event goes out at once, so the hook did not stay with the first.
+    // The next event is sent immediately, so that the hook did not keep the first.
     bench.alerts.offer(&event(2, "info"));
     assert_eq!(server.asked().header("strake-event"), Some("2"));
 }
@@ -123,7 +123,7 @@ fn a_huge_body_is_not_read() {
     );
 }
 
-/// One answer that is none: the next try delivers.
+/// Checks that the next try delivers after an answer that is not final, and that the error contains `why`.
 fn check_passing(say: Say, why: &str) {
     let (server, bench) = hooked(vec![say, Say::status("200 OK")]);
     bench.alerts.offer(&event(1, "info"));
@@ -162,7 +162,7 @@ fn a_slow_server_is_given_a_limited_time() {
 
 #[test]
 fn no_listener_at_the_address_is_a_reason_to_try_again() {
-    // Bound but not listening: no process answers there, and no other can get the port meanwhile.
+    // The port is bound but not listening: no process answers there, and no other can get the port during the test.
     let bound = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     bind(&bound, &"127.0.0.1:0".parse::<SocketAddr>().unwrap()).unwrap();
     let free = SocketAddr::try_from(getsockname(&bound).unwrap()).unwrap().port();
@@ -207,7 +207,7 @@ fn credentials_are_sent_and_never_shown() {
     assert_eq!(bench.alerts.specs()[0].target, target);
 }
 
-/// `target` is refused, and the refusal says `why`.
+/// Checks that `target` is refused, and that the error contains `why`.
 fn check_refused(target: &str, why: &str) {
     let error = Bench::new().alerts.add(webhook(target)).unwrap_err();
     assert_eq!(error.kind, AlertErrorKind::Usage);

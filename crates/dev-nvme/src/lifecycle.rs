@@ -99,9 +99,9 @@ pub(crate) enum Event {
     /// The device is on the bus according to its configuration space, or it is not.
     Present,
     Absent,
-    /// A command has no answer within the time limit of an Abort.
+    /// A command has no answer after the time at which it is aborted.
     AbortDue(Named),
-    /// A command has no answer within the time limit of a reset, or a completion was wrong.
+    /// A command has no answer after the time at which a reset is due, or a completion was wrong.
     Broken(Reason),
     /// The device must be given back.
     Stop,
@@ -308,7 +308,7 @@ impl Lifecycle {
         recent >= RESETS_MAX - 1
     }
 
-    /// Disables a controller that no queue uses once more, up to the limit of tries.
+    /// Disables once more a controller that no queue uses, up to the limit of tries.
     fn again(mut self, now: Nanos, reason: Reason) -> Next {
         self.tries += 1;
         if reason.is_final() || self.tries >= READY_TRIES {

@@ -63,7 +63,7 @@ pub(crate) const REFUSED: u64 = u64::MAX;
 pub(crate) enum Request {
     /// Create the queue pair in the active session.
     Attach(Arc<Port>),
-    /// A command has no answer within the time limit of an Abort.
+    /// A command has no answer after the time at which it is aborted.
     AbortDue(Named),
     /// The session cannot continue, for this reason.
     Broken(u64, Reason),

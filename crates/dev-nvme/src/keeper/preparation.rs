@@ -51,7 +51,7 @@ impl Keeper {
         None
     }
 
-    /// Whether the controller uses shadow doorbells. It then assumes that they are zero.
+    /// Zeroes the shadow doorbells. Returns whether the controller and the driver can use them.
     fn prepares_shadow(&self) -> bool {
         let offers = self.controller.as_ref().is_some_and(|controller| controller.shadow_doorbells);
         // Partner: the queues, which load it after the start of the session.

@@ -123,6 +123,24 @@ say "without the machine: $(turns) writes"
 on b start_daemon
 within 90 "the members of the machine that came back are in sync" are "$in_sync"
 
+# A host that is disconnected connects again, and loses no member.
+before=$(turns)
+on b expect 0 strake host disconnect "$host" --output json
+[[ $(json "it['result']") == changed ]] || fail "disconnected: $(<"$work/out")"
+within 60 "the client goes on" turned_beyond "$((before + 40))"
+are "$in_sync" || fail "members after a disconnect: $(member_states)"
+
+# A host that is no longer allowed loses its drives, and gets them back when it is allowed again.
+allow() {
+    local n
+    for n in 0 1; do on b expect 0 strake export set "lun$n" --allow-host "$1" --deny-host "$2"; done
+}
+nobody=nqn.2014-08.org.example:nobody
+allow "$nobody" "$host"
+within 90 "the members on the machine that denies the host are missing" are "$without_b"
+allow "$host" "$nobody"
+within 90 "the members on the machine that allows the host again are in sync" are "$in_sync"
+
 # The other machine stands still until its connections are given up, with writes that it has answered and nobody has
 # flushed. They are still there afterwards, it says, so that the array loses no member: of these it could not do without.
 kill -STOP "${pids[a]}"
@@ -142,7 +160,7 @@ say "$(<"$work/steady.out")"
 expect 0 strake event list --output json
 copied=$(json "[e['cause'] for e in it['events'] if e['kind'] == 'member_returned']")
 say "members came back: $copied"
-[[ $(json "len([e for e in it['events'] if e['kind'] == 'member_returned'])") == 2 ]] || fail "returned: $copied"
+[[ $(json "len([e for e in it['events'] if e['kind'] == 'member_returned'])") == 4 ]] || fail "returned: $copied"
 [[ $copied =~ ", and "([0-9]+)" MiB are copied to it" && ${BASH_REMATCH[1]} -le 32 ]] || fail "more than a region: $copied"
 [[ $(drive_value "${remotes[4]}" "['note']") == "" ]] || fail "a drive that is back: $(<"$work/out")"
 client verify

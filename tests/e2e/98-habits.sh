@@ -47,3 +47,31 @@ say "a wait, a watch and a reader of events outlast a restart of the daemon"
 
 expect 3 strake config restore "$work/none.json"
 expect 3 strake config backup "$work/none/x.json"
+stop_daemon
+
+# A restart has the options and variables of the former start, also of a daemon that has ended.
+export STRAKE_METRICS=unix:$work/metrics.sock
+start_daemon
+unset STRAKE_METRICS
+pid_of() { expect 0 strake daemon status --output json; json "it['pid']"; }
+before=$(pid_of)
+expect 0 strake daemon restart
+wait "$daemon_job" || fail "the former daemon ended with $?"
+daemon_pid=$(pid_of)
+[[ $daemon_pid != "$before" ]] || fail "it is the same process"
+expect 0 strake daemon status --output json
+[[ $(json "it['state_dir']") == "$state" ]] || fail "another state directory: $(<"$work/out")"
+[[ -S $work/metrics.sock ]] || fail "the variable of the former start is lost"
+[[ $(array_value tank "it['members'][1]['state']") == in_sync ]] || fail "the array is not served"
+expect 0 strake daemon stop
+daemon_pid=
+expect 4 strake status
+expect 0 strake daemon restart
+daemon_pid=$(pid_of)
+chmod g+w "$STRAKE_SOCKET.again"
+expect 3 strake daemon restart
+grep -q "only a record that no other user can write" "$work/err" || fail "the record is executed: $(<"$work/err")"
+[[ $(pid_of) == "$daemon_pid" ]] || fail "a refused restart stopped the daemon"
+expect 0 strake daemon stop
+daemon_pid=
+say "a restart keeps options and variables"

@@ -249,6 +249,11 @@ pub enum DaemonVerb {
   strake daemon stop
   strake daemon stop --accept data")]
     Stop(DaemonStop),
+    /// Stop the daemon and start it again with the same options. A daemon that does not run is started as it was last
+    /// started. The unit of a daemon that systemd started is restarted.
+    #[command(after_help = "Examples:
+  strake daemon restart")]
+    Restart(DaemonStop),
     /// Show version, data cores and memory of the daemon.
     #[command(after_help = "Examples:
   strake daemon status
@@ -256,7 +261,7 @@ pub enum DaemonVerb {
     Status,
 }
 
-/// `strake daemon stop`.
+/// `strake daemon stop` and `strake daemon restart`.
 #[derive(Debug, Args)]
 pub struct DaemonStop {
     /// Losses to accept, separated by commas. The option can be repeated.

@@ -1,5 +1,6 @@
 //! Starting straked and seeing it go.
 
+use crate::again::Former;
 use crate::args::DaemonStart;
 use crate::connect::Connection;
 use crate::error::{CliError, ErrorKind};
@@ -10,6 +11,7 @@ use crate::limits::{
 };
 use crate::{beside, paths};
 use rustix::process::{Pid, test_kill_process};
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::ffi::OsStrExt as _;
@@ -44,6 +46,8 @@ pub struct Launch {
     pub cores: Option<String>,
     /// Where its log goes when it is detached.
     pub log: PathBuf,
+    /// The recorded command of the former daemon, which replaces the fields above except the socket.
+    pub recorded: Option<String>,
 }
 
 impl Launch {
@@ -59,11 +63,31 @@ impl Launch {
             log: socket.with_extension("log"),
             state_dir: arguments.state_dir.as_deref().map(absolute).transpose()?,
             cores: arguments.cores.clone(),
+            recorded: None,
             socket,
         })
     }
 
+    /// How to start the daemon that listened on `socket` last.
+    ///
+    /// # Errors
+    /// When the path of the socket cannot be made absolute.
+    pub fn again(former: &Former, socket: &Path) -> Result<Self, CliError> {
+        // Both programs have these options, and straked is detached here.
+        let line = former.line();
+        let line = line.strip_prefix("strake daemon start").map(|rest| format!("{PROGRAM}{rest}"));
+        let recorded = Some(line.unwrap_or_else(|| former.line().to_owned()));
+        Ok(Self { recorded, ..Self::new(&DaemonStart::default(), socket)? })
+    }
+
     fn command(&self) -> Command {
+        if let Some(line) = &self.recorded {
+            let mut command = Command::new("/bin/sh");
+            // The line may begin with variables, which `exec` does not accept and `env` does.
+            command.arg("-c").arg(format!("exec env {line}"));
+            command.env("PATH", path_with(self.program.parent())).stdin(Stdio::null());
+            return command;
+        }
         let mut command = Command::new(&self.program);
         command.arg("--socket").arg(&self.socket);
         if let Some(dir) = &self.state_dir {
@@ -75,6 +99,36 @@ impl Launch {
         command.stdin(Stdio::null());
         command
     }
+}
+
+/// The search path for programs, with `folder` first.
+fn path_with(folder: Option<&Path>) -> OsString {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let first = folder.filter(|folder| folder.is_absolute()).map(Path::to_owned);
+    let all: Vec<PathBuf> = first.into_iter().chain(std::env::split_paths(&path)).collect();
+    std::env::join_paths(all).unwrap_or(path)
+}
+
+/// Restarts a unit of systemd, and waits until its daemon answers on `socket`.
+///
+/// # Errors
+/// When systemd refuses, or the daemon does not answer.
+pub async fn restart_unit(unit: &str, socket: &Path) -> Result<(), CliError> {
+    let mut command = Command::new("systemctl");
+    let ended = command.arg("restart").arg(unit.trim_matches('\'')).stdin(Stdio::null()).status();
+    let ended = ended.map_err(|e| CliError::io("cannot run systemctl", &e))?;
+    if !ended.success() {
+        let text =
+            format!("systemctl restart {unit} ended with {ended}; see systemctl status {unit}");
+        return Err(CliError { kind: ErrorKind::Ended, text });
+    }
+    for _ in 0..START_ATTEMPTS {
+        if Connection::try_open(socket).await.is_ok() {
+            return Ok(());
+        }
+        tokio::time::sleep(START_RETRY).await;
+    }
+    Err(CliError::no_daemon(socket, "it does not answer after the restart of its unit"))
 }
 
 /// Becomes the daemon; returns only when it cannot.

@@ -1,12 +1,12 @@
 //! What can go wrong on this side of the socket, and what came back from the other.
 
+use crate::again::Former;
 use crate::exit::Exit;
 use prost::Message as _;
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
 use std::path::Path;
-use strake_api::limits::{AGAIN_BYTES_MAX, AGAIN_SUFFIX, ERROR_DETAIL_KEY};
+use strake_api::limits::ERROR_DETAIL_KEY;
 use strake_api::v1::ErrorDetail;
 use strake_wording::shown;
 use tonic::Code;
@@ -43,17 +43,6 @@ pub struct CliError {
     pub text: String,
 }
 
-/// The command that starts the daemon again that listened on `socket` last, as that wrote it down beside it.
-fn started_before(socket: &Path) -> Option<String> {
-    let mut path = socket.to_owned();
-    path.as_mut_os_string().push(AGAIN_SUFFIX);
-    let mut text = String::new();
-    File::open(path).ok()?.take(AGAIN_BYTES_MAX).read_to_string(&mut text).ok()?;
-    let line = text.lines().next()?.trim();
-    let is_shown = !line.is_empty() && !line.chars().any(char::is_control);
-    is_shown.then(|| line.to_owned())
-}
-
 impl CliError {
     /// An error that the person at the keyboard can fix.
     pub fn usage(text: impl Into<String>) -> Self {
@@ -73,8 +62,10 @@ impl CliError {
     /// No daemon answers on `socket`.
     pub fn no_daemon(socket: &Path, why: impl fmt::Display) -> Self {
         // With another state directory it would know nothing of the arrays.
-        let advice = match started_before(socket) {
-            Some(command) => format!("start it again as it was, with its state directory: {command}"),
+        let advice = match Former::find(socket) {
+            Some(former) => {
+                format!("start it again as it was, with its state directory: {}", former.line())
+            }
             None => "start it with `strake daemon start`, and with --state-dir if it had one of its own, or name its \
                      socket with --socket or STRAKE_SOCKET"
                 .to_owned(),

@@ -15,6 +15,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod again;
 pub mod args;
 pub mod beside;
 pub mod commands;

@@ -1,7 +1,8 @@
 //! `strake daemon ...`.
 
-use crate::args::DaemonVerb;
+use crate::again::Former;
 use crate::args::parse::word;
+use crate::args::{DaemonStop, DaemonVerb};
 use crate::connect::Connection;
 use crate::error::{CliError, ErrorKind};
 use crate::exit::Exit;
@@ -10,7 +11,7 @@ use crate::limits::CALL_TIMEOUT;
 use crate::output::Output;
 use crate::{daemon, tables};
 use std::path::Path;
-use strake_api::v1::{Daemon, GetDaemonRequest, StopDaemonRequest};
+use strake_api::v1::{Daemon, GetDaemonRequest, StopDaemonRequest, StopDaemonResponse};
 
 /// Executes `verb`.
 ///
@@ -23,24 +24,52 @@ pub async fn run(verb: DaemonVerb, socket: &Path, out: &Output) -> Result<Exit, 
         }
         DaemonVerb::Start(arguments) => {
             daemon::start_detached(&daemon::Launch::new(&arguments, socket)?).await?;
-            for array in daemon::settled(socket).await? {
-                tell_person(&format!("strake: still starting: {array}"));
+            started(socket, out).await
+        }
+        DaemonVerb::Restart(arguments) => {
+            let former = Former::trusted(socket)?;
+            if let Some(unit) = former.unit() {
+                daemon::restart_unit(unit, socket).await?;
+                return started(socket, out).await;
             }
-            status(socket, out).await
+            let launch = daemon::Launch::again(&former, socket)?;
+            match Connection::open(socket).await {
+                Ok(connection) => drop(stop(connection, &arguments).await?),
+                Err(error) if error.kind == ErrorKind::NoDaemon => {}
+                Err(error) => return Err(error),
+            }
+            daemon::start_detached(&launch).await?;
+            started(socket, out).await
         }
         DaemonVerb::Stop(arguments) => {
-            let connection = Connection::open(socket).await?;
-            let drives = daemon::drives_in_use(&connection).await;
-            let mut client = connection.daemon();
-            let request = StopDaemonRequest { accept: arguments.accept.iter().map(word).collect() };
-            let asked = tokio::time::timeout(CALL_TIMEOUT, client.stop_daemon(request));
-            let answer = asked.await.map_err(|_| no_answer(&drives))??.into_inner();
-            daemon::gone(answer.pid, &drives).await?;
+            let answer = stop(Connection::open(socket).await?, &arguments).await?;
             out.print(&answer, |a, _| format!("straked (process {}) has stopped\n", a.pid))?;
             Ok(Exit::Fine)
         }
         DaemonVerb::Status => status(socket, out).await,
     }
+}
+
+/// Stops the daemon, and waits until its process has ended.
+async fn stop(
+    connection: Connection,
+    arguments: &DaemonStop,
+) -> Result<StopDaemonResponse, CliError> {
+    let drives = daemon::drives_in_use(&connection).await;
+    let mut client = connection.daemon();
+    let request = StopDaemonRequest { accept: arguments.accept.iter().map(word).collect() };
+    let asked = tokio::time::timeout(CALL_TIMEOUT, client.stop_daemon(request));
+    let answer = asked.await.map_err(|_| no_answer(&drives))??.into_inner();
+    daemon::gone(answer.pid, &drives).await?;
+    Ok(answer)
+}
+
+/// Waits for the arrays of a daemon that was started, and shows its state.
+async fn started(socket: &Path, out: &Output) -> Result<Exit, CliError> {
+    for array in daemon::settled(socket).await? {
+        tell_person(&format!("strake: still starting: {array}"));
+    }
+    status(socket, out).await
 }
 
 fn no_answer(drives: &[String]) -> CliError {

@@ -14,7 +14,7 @@ pub mod parse;
 pub mod spare;
 
 use crate::error::CliError;
-use crate::output::Format;
+use crate::output::{Color, Format, Output};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -54,6 +54,27 @@ pub struct Global {
         help_heading = "Options of every command"
     )]
     pub output: Format,
+    /// The same as --output json.
+    #[arg(
+        long,
+        global = true,
+        conflicts_with = "output",
+        help_heading = "Options of every command"
+    )]
+    pub json: bool,
+    /// Print no answer. Errors, warnings and exit codes remain.
+    #[arg(short, long, global = true, help_heading = "Options of every command")]
+    pub quiet: bool,
+    /// Colour of tables.
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        default_value_t = Color::Auto,
+        value_name = "WHEN",
+        help_heading = "Options of every command"
+    )]
+    pub color: Color,
     /// Socket of the daemon [default: /run/strake/straked.sock for root, otherwise
     /// $XDG_RUNTIME_DIR/strake/straked.sock].
     #[arg(
@@ -68,6 +89,18 @@ pub struct Global {
 }
 
 impl Global {
+    /// The output format.
+    #[must_use]
+    pub const fn format(&self) -> Format {
+        if self.json { Format::Json } else { self.output }
+    }
+
+    /// Where answers are printed.
+    #[must_use]
+    pub fn output(&self) -> Output {
+        Output::with(self.format(), self.color, self.quiet)
+    }
+
     /// The socket to use.
     ///
     /// # Errors

@@ -6,10 +6,11 @@ use crate::commands::{
 };
 use crate::error::{CliError, ErrorKind};
 use crate::exit::Exit;
-use crate::output::Output;
+use crate::output::Format;
 use crate::{demo, manual, wait};
 use clap::Parser as _;
 use std::ffi::OsString;
+use std::io::Write as _;
 
 /// Runs the command that `arguments` spell, the first of them being the program's own name. Answers go to
 /// standard output, errors to standard error.
@@ -17,30 +18,58 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> Exit {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     let cli = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli,
-        Err(error) => return refused(&mistakes::explained(error, &arguments)),
+        Err(error) => return refused(&mistakes::explained(error, &arguments), &arguments),
     };
+    let format = cli.global.format();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let result = match runtime {
         Ok(runtime) => runtime.block_on(run(cli)),
         Err(error) => Err(CliError::io("cannot start", &error)),
     };
     result.unwrap_or_else(|error| {
-        if error.kind != ErrorKind::ReaderGone {
-            crate::fold::tell_person(&format!("strake: {error}"));
+        match format {
+            _ if error.kind == ErrorKind::ReaderGone => {}
+            Format::Json => report_json(&error.text, error.kind, error.exit()),
+            Format::Table => crate::fold::tell_person(&format!("strake: {error}")),
         }
         error.exit()
     })
 }
 
+/// Prints an error to standard error as one line of JSON, for programs.
+fn report_json(message: &str, kind: ErrorKind, exit: Exit) {
+    let code = match kind {
+        // The name as gRPC defines it.
+        ErrorKind::Refused(code) => format!("{code:?}"),
+        _ => String::new(),
+    };
+    let error = serde_json::json!({
+        "message": message.trim_end(), "code": code, "exit_code": exit.code()
+    });
+    // Nothing can be done when standard error itself is gone.
+    let _ = writeln!(std::io::stderr(), "{}", serde_json::json!({ "error": error }));
+}
+
+/// Whether arguments that are not a command request JSON.
+fn wants_json(arguments: &[OsString]) -> bool {
+    let is_json = |pair: &[OsString]| pair[0] == "--output" && pair[1] == "json";
+    arguments.iter().any(|word| word == "--json" || word == "--output=json")
+        || arguments.windows(2).any(is_json)
+}
+
 /// Help and version are answers; everything else clap says is a misuse, which is 3 here and 2 with clap.
-fn refused(error: &clap::Error) -> Exit {
+fn refused(error: &clap::Error, arguments: &[OsString]) -> Exit {
+    if error.use_stderr() && wants_json(arguments) {
+        report_json(&error.to_string(), ErrorKind::Usage, Exit::Usage);
+        return Exit::Usage;
+    }
     // Nothing can be done when standard error itself is gone.
     let _ = error.print();
     if error.use_stderr() { Exit::Usage } else { Exit::Fine }
 }
 
 async fn run(cli: Cli) -> Result<Exit, CliError> {
-    let out = Output::stdout(cli.global.output);
+    let out = cli.global.output();
     let socket = || cli.global.socket();
     match cli.command {
         Command::Status(watched) => status::run(watched, &socket()?, &out).await,

@@ -20,10 +20,23 @@ pub enum Format {
     Json,
 }
 
+/// Whether answers are coloured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Color {
+    /// On a terminal, unless `NO_COLOR` is set or `TERM` is `dumb`.
+    #[default]
+    Auto,
+    /// Always, also in pipes.
+    Always,
+    /// Never.
+    Never,
+}
+
 /// Where answers go.
 pub struct Output {
     format: Format,
     colour: bool,
+    quiet: bool,
 }
 
 impl Output {
@@ -31,10 +44,20 @@ impl Output {
     /// not asked for none (<https://no-color.org>).
     #[must_use]
     pub fn stdout(format: Format) -> Self {
+        Self::with(format, Color::Auto, false)
+    }
+
+    /// Standard output in `format`, coloured according to `color`. A `quiet` output prints nothing.
+    #[must_use]
+    pub fn with(format: Format, color: Color, quiet: bool) -> Self {
         let unwanted = |name| std::env::var_os(name).is_some_and(|v| !v.is_empty());
         let dumb = std::env::var_os("TERM").is_none_or(|t| t == "dumb");
-        let colour = std::io::stdout().is_terminal() && !dumb && !unwanted("NO_COLOR");
-        Self { format, colour }
+        let colour = match color {
+            Color::Auto => std::io::stdout().is_terminal() && !dumb && !unwanted("NO_COLOR"),
+            Color::Always => true,
+            Color::Never => false,
+        };
+        Self { format, colour, quiet }
     }
 
     /// How answers are printed here.
@@ -98,6 +121,9 @@ impl Output {
     /// # Errors
     /// When standard output is closed, or its file system is full.
     pub fn text(&self, text: &str) -> Result<(), Error> {
+        if self.quiet {
+            return Ok(());
+        }
         let mut stdout = std::io::stdout().lock();
         writeln!(stdout, "{text}").and_then(|()| stdout.flush()).map_err(Error::answer)
     }

@@ -193,6 +193,35 @@ fn every_verb_reaches_its_call() {
     }
 }
 
+/// Programs get errors in the format that they requested, and people may print less or other colours.
+#[test]
+fn options_of_every_command_change_only_the_output() {
+    let json = check("json", healthy(), "array list --json", 0);
+    assert_eq!(json.stdout, check("json", healthy(), "--output json array list", 0).stdout);
+    assert!(json.stdout.starts_with('{'), "{}", json.stdout);
+    check("json", healthy(), "array list --json --output table", 3);
+
+    let quiet = check("quiet", healthy(), "array list -q", 0);
+    assert_eq!((quiet.stdout.as_str(), quiet.stderr.as_str()), ("", ""));
+    check("quiet", healthy(), "array show tank --quiet", 0);
+
+    let colored = |line: &str| check("color", healthy(), line, 0).stdout.contains('\x1b');
+    assert!(colored("array list --color always"));
+    assert!(!colored("array list --color never"));
+    assert!(!colored("array list"), "a pipe is no terminal");
+
+    for line in
+        ["export show none --json", "array set --json", "array --output json list --nonsense"]
+    {
+        let failed = check("errors", healthy(), line, 3);
+        let error: serde_json::Value = serde_json::from_str(&failed.stderr).expect(line);
+        assert_eq!(error["error"]["exit_code"], 3, "{line}");
+        assert!(error["error"]["message"].is_string() && failed.stdout.is_empty(), "{line}");
+    }
+    let failed = check("errors", healthy(), "export show none --json", 3);
+    assert!(failed.stderr.contains("\"code\":\"NotFound\""), "{}", failed.stderr);
+}
+
 #[test]
 fn what_loses_data_needs_yes_in_a_script() {
     let lines = [
@@ -312,7 +341,7 @@ fn errors_of_the_daemon_become_exit_codes() {
     for (code, exit) in cases {
         let script =
             Script { refusal: Some((code, "drive /x is a filesystem: wipe it")), ..healthy() };
-        let ran = check("refused", script, "array add tank --drive /x --output json", exit);
+        let ran = check("refused", script, "array add tank --drive /x", exit);
         assert_eq!(ran.stderr, "strake: drive /x is a filesystem: wipe it\n");
         assert_eq!(ran.stdout, "", "errors go to standard error only");
     }

@@ -10,7 +10,7 @@ use strake_cli::args::Cli;
 use strake_cli::examples;
 
 /// Those that need more than an answering daemon, and where they are run instead.
-const ELSEWHERE: [&str; 7] = [
+const ELSEWHERE: [&str; 8] = [
     "strake demo",
     "strake config check",
     "strake daemon start",
@@ -18,6 +18,7 @@ const ELSEWHERE: [&str; 7] = [
     "strake export release",
     "strake export show",
     "strake bench",
+    "strake daemon restart",
 ];
 
 /// Calls `each` with every command below `command`, itself included, and the words that lead to it.

@@ -71,9 +71,10 @@ kernel_waits() {
     for task in "/proc/$1/task"/*; do
         name=$(<"$task/comm")
         at=$(<"$task/wchan")
-        [[ $at == io_wq_worker ]] || printf '%s: %s\n' "$name" "$at"
+        printf '%s: %s\n' "$name" "$at"
+        # An idle worker waits in this function.
         if [[ $name == iou-wrk* && $at != io_wq_worker ]]; then head -n 12 "$task/stack"; fi
-    done 2>/dev/null | head -n 60
+    done 2>/dev/null | uniq -c | head -n 60
 }
 
 # warnings LOG: its last warnings and errors, and what is no event, such as a panic.

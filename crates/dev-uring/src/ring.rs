@@ -8,6 +8,7 @@ use crate::limits::{KERNEL_WORKERS_MAX, REGISTERED_BYTES_MAX, REGISTERED_MAX};
 use io_uring::types::{CancelBuilder, SubmitArgs, Timespec};
 use io_uring::{EnterFlags, IoUring, squeue};
 use rustix::io::Errno;
+use std::cell::OnceCell;
 use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
@@ -69,10 +70,29 @@ fn setup(entries: u32, mode: Mode) -> io::Result<IoUring> {
     }
 }
 
+thread_local! {
+    /// A ring without requests, which keeps the kernel's workers of this thread. Recent kernels end all workers of a
+    /// thread that closes its last ring (io_uring/io-wq.c, `io_wq_set_exit_on_idle`), as between two arrays on a core.
+    /// A request that is queued while the last worker exits may then wait for the next request of the thread.
+    static ANCHOR: OnceCell<IoUring> = const { OnceCell::new() };
+}
+
+/// Keeps the workers of this thread until the thread ends. A failure changes nothing else.
+fn keep_workers() {
+    ANCHOR.with(|anchor| {
+        if anchor.get().is_none()
+            && let Ok(ring) = IoUring::builder().dontfork().build(1)
+        {
+            let _ = anchor.set(ring);
+        }
+    });
+}
+
 impl Ring {
     /// Creates a ring for `entries` requests to `file`, which the caller keeps open as long as the ring.
     pub(crate) fn open(entries: u32, mode: Mode, file: BorrowedFd<'_>) -> io::Result<Self> {
         let ring = setup(entries, mode)?;
+        keep_workers();
         ring.submitter().register_files(&[file.as_raw_fd()])?;
         // The setting applies to all rings of this thread. A kernel without it (before 5.15) keeps its default.
         let _ = ring.submitter().register_iowq_max_workers(&mut [KERNEL_WORKERS_MAX, 0]);

@@ -72,6 +72,21 @@ chmod g+w "$STRAKE_SOCKET.again"
 expect 3 strake daemon restart
 grep -q "only a record that no other user can write" "$work/err" || fail "the record is executed: $(<"$work/err")"
 [[ $(pid_of) == "$daemon_pid" ]] || fail "a refused restart stopped the daemon"
+say "a restart keeps options and variables"
+
+# An array that does not run is listed with the command that starts or restores it.
+listed() { expect 0 strake array importable --json; json "[(a['name'], a['states']) for a in it['arrays']]"; }
+expect 0 strake export remove tank
+expect 0 strake export remove other
+expect 0 strake array unload tank
+expect 0 strake array importable --drives "$drive_list"
+grep -q "next: strake array import tank --drives" "$work/out" || fail "no command to import: $(<"$work/out")"
+expect 0 strake array import tank --drives "$drive_list"
+expect 0 strake array destroy tank --yes
+# Its former member on another drive is no array.
+[[ $(listed) == '[["tank", ["destroyed"]]]' ]] || fail "listed: $(listed)"
+expect 0 strake array undelete tank
+[[ $(listed) == "[]" ]] || fail "listed: $(listed)"
 expect 0 strake daemon stop
 daemon_pid=
-say "a restart keeps options and variables"
+say "arrays that do not run are listed with the commands that start them"

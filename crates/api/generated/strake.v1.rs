@@ -998,6 +998,26 @@ pub struct ImportArraysResponse {
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListImportableRequest {
+    /// Drives to scan in addition to the drives of the host and the recorded ones.
+    #[prost(string, repeated, tag = "1")]
+    pub drives: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListImportableResponse {
+    /// Arrays that do not run. `states` is "importable" or "destroyed", with "incomplete" if the array would not start;
+    /// `reason` and `next_action` explain. Members contain the drives that were found.
+    #[prost(message, repeated, tag = "1")]
+    pub arrays: ::prost::alloc::vec::Vec<Array>,
+    /// Labels that this version does not support.
+    #[prost(string, repeated, tag = "2")]
+    pub warnings: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct UnloadArrayRequest {
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
@@ -2128,7 +2148,7 @@ pub struct TextPart {
     /// empty, in capitals or "...", or, of a member, 4294967295.
     #[prost(
         oneof = "text_part::Part",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56"
     )]
     #[serde(flatten)]
     pub part: ::core::option::Option<text_part::Part>,
@@ -2251,6 +2271,8 @@ pub mod text_part {
         SetExport(super::SetExportRequest),
         #[prost(message, tag = "55")]
         DisconnectHost(super::DisconnectHostRequest),
+        #[prost(message, tag = "56")]
+        ListImportable(super::ListImportableRequest),
     }
 }
 /// Wait until an array reaches a state; the client gets the array again and again.
@@ -5915,6 +5937,31 @@ pub mod array_service_client {
                 .insert(GrpcMethod::new("strake.v1.ArrayService", "AddDrive"));
             self.inner.unary(req, path, codec).await
         }
+        /// Scans drives for arrays that do not run: those that can be imported, and destroyed ones that can be restored.
+        pub async fn list_importable(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListImportableRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListImportableResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/strake.v1.ArrayService/ListImportable",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("strake.v1.ArrayService", "ListImportable"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Scans drives for labels and starts the arrays found.
         pub async fn import_arrays(
             &mut self,
@@ -6269,6 +6316,14 @@ pub mod array_service_server {
             &self,
             request: tonic::Request<super::AddDriveRequest>,
         ) -> std::result::Result<tonic::Response<super::ArrayChange>, tonic::Status>;
+        /// Scans drives for arrays that do not run: those that can be imported, and destroyed ones that can be restored.
+        async fn list_importable(
+            &self,
+            request: tonic::Request<super::ListImportableRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListImportableResponse>,
+            tonic::Status,
+        >;
         /// Scans drives for labels and starts the arrays found.
         async fn import_arrays(
             &self,
@@ -6762,6 +6817,51 @@ pub mod array_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = AddDriveSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/strake.v1.ArrayService/ListImportable" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListImportableSvc<T: ArrayService>(pub Arc<T>);
+                    impl<
+                        T: ArrayService,
+                    > tonic::server::UnaryService<super::ListImportableRequest>
+                    for ListImportableSvc<T> {
+                        type Response = super::ListImportableResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListImportableRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ArrayService>::list_importable(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListImportableSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

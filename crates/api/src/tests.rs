@@ -94,6 +94,7 @@ fn the_descriptor_names_every_call() {
             "ArrayService.FailMember",
             "ArrayService.ReplaceMember",
             "ArrayService.AddDrive",
+            "ArrayService.ListImportable",
             "ArrayService.ImportArrays",
             "ArrayService.UnloadArray",
             "ArrayService.DestroyArray",

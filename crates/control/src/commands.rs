@@ -13,6 +13,7 @@ pub(crate) mod health;
 pub(crate) mod hooks;
 pub(crate) mod hosts;
 pub(crate) mod import;
+pub(crate) mod importable;
 pub(crate) mod jobs;
 pub(crate) mod locate;
 pub(crate) mod members;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::remedy::on_drives;
 use strake_api::v1::TextPart;
 use strake_engine::{ArrayError, ArrayErrorKind, ArrayRemedy};
 use strake_export_nvmet::{ExportError, ExportErrorKind};
@@ -91,6 +92,13 @@ impl ControlError {
         let (what, parts) = (self.what, self.parts);
         let Text { words: what, parts } = Text { words: what, parts }.say(words).run(request);
         Self { what, parts, offer: None, ..self }
+    }
+
+    /// Names `drives` in the imports of the remedy, for an array that is not recorded.
+    pub(crate) fn on_drives(self, drives: &[String]) -> Self {
+        let (what, parts) = (self.what, self.parts);
+        let Text { words: what, parts } = on_drives(Text { words: what, parts }, drives);
+        Self { what, parts, ..self }
     }
 
     /// Returns the text with its requests.

@@ -3,6 +3,7 @@
 use std::fmt::Display;
 
 use strake_api::v1 as api;
+use strake_api::v1::text_part::Part;
 use strake_engine::{ArrayRemedy, AssemblePolicy};
 use strake_wording::{ApiCommand, Text, import, replace, say};
 
@@ -22,6 +23,17 @@ pub(crate) const FILE: &str = "FILE";
 pub(crate) fn start(name: impl Display, policy: AssemblePolicy) -> api::ImportArraysRequest {
     let AssemblePolicy { allow_degraded, accept_loss } = policy;
     api::ImportArraysRequest { allow_degraded, accept_loss, ..import(name) }
+}
+
+/// Names `drives` in the imports of a text, which are for an array that is not recorded.
+pub(crate) fn on_drives(text: Text, drives: &[String]) -> Text {
+    text.amended(|part| {
+        if let Part::ImportArrays(request) = part
+            && request.drives.is_empty()
+        {
+            request.drives = drives.to_vec();
+        }
+    })
 }
 
 /// Returns a text of the engine with its remedy.

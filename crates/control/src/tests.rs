@@ -23,6 +23,7 @@ mod gone;
 mod grow;
 mod halves;
 mod hooks;
+mod importable;
 mod life;
 mod lights;
 mod names;

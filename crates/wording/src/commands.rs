@@ -292,6 +292,7 @@ requests! {
         .flag(r.accept_loss, "--accept-loss")
         .text("--use", &escaped(&r.use_drives))
         .flag(r.exports, "--exports") => array(&r.name), r.dry_run;
+    ListImportable ListImportableRequest |r| line("array importable").text("--drives", &escaped(&r.drives));
     UnloadArray UnloadArrayRequest |r| line("array unload").needed(&r.name).flag(r.force, "--force")
         => array(&r.name), r.dry_run, Force: force = true;
     DestroyArray DestroyArrayRequest |r| line("array destroy").needed(&r.name).flag(r.force, "--force")

@@ -51,6 +51,20 @@ impl Text {
         self
     }
 
+    /// Changes the requests of the text.
+    #[must_use]
+    pub fn amended(self, mut change: impl FnMut(&mut Part)) -> Self {
+        let mut text = Self::default();
+        for mut part in self.parts.into_iter().filter_map(|part| part.part) {
+            change(&mut part);
+            text.words.push_str(&command_of(&part));
+            let is_request = !matches!(part, Part::Words(_));
+            let part_bytes = if is_request { part.encoded_len() as u32 } else { 0 };
+            text.parts.push(TextPart { part: Some(part), part_bytes });
+        }
+        text
+    }
+
     /// Joins `texts`, separated by `between`.
     pub fn join(texts: impl IntoIterator<Item = Self>, between: &str) -> Self {
         let joined = |all: Self, next| all.say(between).then(next);

@@ -146,6 +146,17 @@ pub enum ArrayVerb {
   strake array scrub show tank"
     )]
     Scrub(ScrubVerb),
+    /// List arrays on drives that do not run: arrays that can be imported, and destroyed arrays that can be restored.
+    /// The command changes nothing.
+    #[command(after_help = "Examples:
+  strake array importable
+  strake array importable --drives nvme1n1,nvme2n1")]
+    Importable {
+        /// Drives to scan in addition to the drives of the host and the recorded drives, separated by commas. The
+        /// option can be repeated. Write a comma in a path as \,.
+        #[arg(long, value_name = "DRIVES")]
+        drives: Vec<Drives>,
+    },
     /// Scan drives for arrays, and start the arrays found.
     #[command(after_help = "Examples:
   strake array import

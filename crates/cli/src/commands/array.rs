@@ -17,9 +17,9 @@ use std::path::Path;
 use strake_api::v1::array_service_client::ArrayServiceClient;
 use strake_api::v1::{
     Array, ArrayChange, GetArrayRequest, GetArrayStatsRequest, GrowArrayRequest,
-    ImportArraysRequest, ListArraysRequest, Member, ReaddMemberRequest, RebuildArrayRequest,
-    RenameArrayRequest, SetArrayRequest, UndeleteArrayRequest, UpgradeFormatRequest,
-    WatchArrayRequest,
+    ImportArraysRequest, ListArraysRequest, ListImportableRequest, Member, ReaddMemberRequest,
+    RebuildArrayRequest, RenameArrayRequest, SetArrayRequest, UndeleteArrayRequest,
+    UpgradeFormatRequest, WatchArrayRequest,
 };
 use tonic::transport::Channel;
 
@@ -59,6 +59,14 @@ pub async fn run(verb: ArrayVerb, socket: &Path, out: &Output) -> Result<Exit, C
         }
         ArrayVerb::Set(arguments) => set(arguments, socket, out).await,
         ArrayVerb::Scrub(verb) => scrub::run(verb, socket, out).await,
+        ArrayVerb::Importable { drives } => {
+            let request = ListImportableRequest { drives: paths::drives(&drives)? };
+            let mut arrays = Connection::open(socket).await?.arrays();
+            let answer = arrays.list_importable(request).await?.into_inner();
+            warn(&answer.warnings);
+            out.print(&answer, tables::array::importable)?;
+            Ok(Exit::Fine)
+        }
         ArrayVerb::Import(arguments) => import(arguments, socket, out).await,
         ArrayVerb::Unload(arguments) => risky::unload(arguments, socket, out).await,
         ArrayVerb::Destroy(arguments) => risky::destroy(arguments, socket, out).await,

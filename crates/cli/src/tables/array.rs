@@ -4,7 +4,9 @@ use super::grid::{Column, Grid};
 use super::{sentence, size, steps, wrapped};
 use crate::exit::Exit;
 use std::fmt::Write as _;
-use strake_api::v1::{Array, ArrayChange, ImportArraysResponse, ListArraysResponse};
+use strake_api::v1::{
+    Array, ArrayChange, ImportArraysResponse, ListArraysResponse, ListImportableResponse,
+};
 use strake_wording::shown;
 
 /// Every array, one a line.
@@ -108,6 +110,46 @@ pub fn line(array: &Array, width: usize) -> String {
     let next = shown(&array.remedy, &array.next_action);
     if !next.is_empty() {
         let _ = write!(out, "\n  next: {}", wrapped(&next, width, 8));
+    }
+    out
+}
+
+/// Arrays on drives that do not run, one a line, and the commands that start them.
+#[must_use]
+pub fn importable(answer: &ListImportableResponse, width: usize) -> String {
+    if answer.arrays.is_empty() {
+        let none = "No arrays to import or restore. Files are scanned only if they are named: strake array importable \
+                    --drives ...";
+        return sentence(none, width);
+    }
+    let mut grid = Grid::new(&[
+        Column::Name("array"),
+        Column::Word("level"),
+        Column::Number("size"),
+        Column::Number("drives"),
+        Column::Text("state"),
+    ]);
+    for array in &answer.arrays {
+        let found = array.members.iter().filter(|member| !member.path.is_empty()).count();
+        grid.row([
+            array.name.clone(),
+            level(array),
+            size(array.size_bytes),
+            format!("{found}/{}", array.members.len()),
+            array.states.join(" "),
+        ]);
+    }
+    let mut out = grid.render(width);
+    for array in &answer.arrays {
+        let drives: Vec<&str> = array.members.iter().map(|member| member.path.as_str()).collect();
+        let drives: Vec<&str> = drives.into_iter().filter(|path| !path.is_empty()).collect();
+        let what = format!("{} ({}): {}", array.name, array.uuid, drives.join(", "));
+        let _ = write!(out, "\n{}", sentence(&what, width));
+        if !array.reason.is_empty() {
+            let _ = writeln!(out, "  {}", wrapped(&array.reason, width, 2));
+        }
+        let next = shown(&array.remedy, &array.next_action);
+        let _ = writeln!(out, "  next: {}", wrapped(&next, width, 8));
     }
     out
 }

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::thread;
 use std::time::Duration;
 
-use strake_api::v1::{Array as ArrayMessage, ImportArraysRequest, ImportArraysResponse};
+use strake_api::v1::{
+    Array as ArrayMessage, ImportArraysRequest, ImportArraysResponse, ListImportableRequest,
+};
 use strake_engine::{AssemblePolicy, Drive};
 use strake_wording::say;
 
@@ -29,8 +31,31 @@ const SETTLE_LOOK: Duration = Duration::from_millis(200);
 
 /// The labelled drives of one array.
 pub(crate) struct Found {
-    name: String,
-    drives: Vec<Labelled>,
+    pub(crate) name: String,
+    pub(crate) drives: Vec<Labelled>,
+}
+
+impl Found {
+    /// The record of the array after an import, without settings.
+    pub(crate) fn record(&self, uuid: &str) -> ArrayRecord {
+        let drives: Vec<Drive> = self.drives.iter().map(|l| l.drive.clone()).collect();
+        ArrayRecord {
+            uuid: uuid.to_owned(),
+            name: self.name.clone(),
+            drives: remembered(&drives),
+            settings: Settings::default(),
+            scrub: ScrubRecord::default(),
+            kept_exports: Vec::new(),
+            kept_hosts: Vec::new(),
+            copies: Vec::new(),
+            silent: Vec::new(),
+        }
+    }
+
+    /// The paths of its drives.
+    pub(crate) fn paths(&self) -> Vec<String> {
+        self.drives.iter().map(|labelled| labelled.drive.path.clone()).collect()
+    }
 }
 
 impl Control {
@@ -109,6 +134,10 @@ impl Control {
                     import_one(self, &uuid, &array, policy, request.dry_run, &mut response.warnings)
                 }
             };
+            // Without a record, the daemon does not know where to look for the drives of the array.
+            let is_known = self.with(|m| m.records.record_of(&uuid).is_some())?;
+            let imported = imported
+                .map_err(|error| if is_known { error } else { error.on_drives(&array.paths()) });
             match imported {
                 Ok((result, mut view)) => {
                     if request.exports && !request.dry_run {
@@ -152,17 +181,7 @@ fn import_one(
         return Ok(("unchanged", running));
     }
     let paths: Vec<Drive> = found.drives.iter().map(|l| l.drive.clone()).collect();
-    let record = ArrayRecord {
-        uuid: uuid.to_owned(),
-        name: found.name.clone(),
-        drives: remembered(&paths),
-        settings: Settings::default(),
-        scrub: ScrubRecord::default(),
-        kept_exports: Vec::new(),
-        kept_hosts: Vec::new(),
-        copies: Vec::new(),
-        silent: Vec::new(),
-    };
+    let record = found.record(uuid);
     control.run(|m| m.records.check_import(&record))?;
     warnings.extend(name_warning(&record.name, uuid));
     let older = control.with(|m| m.newest.objection(&record, &found.drives))?;
@@ -197,7 +216,8 @@ fn nothing_found(name: &str, refused: &[ControlError]) -> ControlError {
     }
     let array = if name.is_empty() { "an array".to_owned() } else { format!("array {name}") };
     let what = format!("no drive with the label of {array} was found; name drives: ");
-    ControlError::not_found(say(what).run(import_drives(name)))
+    let list = say("; to list the arrays on drives: ").run(ListImportableRequest::default());
+    ControlError::not_found(say(what).run(import_drives(name)).then(list))
 }
 
 /// Reads the label of a drive that may be absent. Does not wait while another command uses the drive. Returns `None`
@@ -251,7 +271,7 @@ fn find_labelled(
     Ok((arrays, refused))
 }
 
-fn places_to_look(manager: &Manager, request: &ImportArraysRequest) -> Vec<String> {
+pub(crate) fn places_to_look(manager: &Manager, request: &ImportArraysRequest) -> Vec<String> {
     let mut look: Vec<String> =
         manager.records.known_arrays(&request.name).flat_map(|a| a.drives.clone()).collect();
     if request.drives.is_empty() {

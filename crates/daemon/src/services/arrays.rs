@@ -7,9 +7,10 @@ use strake_api::v1::{
     AddDriveRequest, Array, ArrayChange, ArrayStats, ChangeScrubRequest, CreateArrayRequest,
     DestroyArrayRequest, FailMemberRequest, GetArrayRequest, GetArrayStatsRequest, GetScrubRequest,
     GrowArrayRequest, ImportArraysRequest, ImportArraysResponse, ListArraysRequest,
-    ListArraysResponse, ReaddMemberRequest, RebuildArrayRequest, RenameArrayRequest,
-    ReplaceMemberRequest, Scrub, ScrubChange, SetArrayRequest, StartScrubRequest,
-    UndeleteArrayRequest, UnloadArrayRequest, UpgradeFormatRequest, WatchArrayRequest,
+    ListArraysResponse, ListImportableRequest, ListImportableResponse, ReaddMemberRequest,
+    RebuildArrayRequest, RenameArrayRequest, ReplaceMemberRequest, Scrub, ScrubChange,
+    SetArrayRequest, StartScrubRequest, UndeleteArrayRequest, UnloadArrayRequest,
+    UpgradeFormatRequest, WatchArrayRequest,
 };
 use strake_control::Control;
 use tokio::sync::mpsc;
@@ -86,6 +87,15 @@ impl ArrayService for Shared {
         let r = request.get_ref();
         check_texts(&[("name", &r.name), ("drive", &r.drive)])?;
         self.command(request, Control::add_drive).await
+    }
+
+    async fn list_importable(
+        &self,
+        request: Request<ListImportableRequest>,
+    ) -> Answer<ListImportableResponse> {
+        let request = request.into_inner();
+        check_drives(&request.drives)?;
+        self.call(move |control| control.list_importable(&request)).await.map(Response::new)
     }
 
     async fn import_arrays(

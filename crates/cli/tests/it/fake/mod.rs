@@ -193,6 +193,12 @@ impl ArrayService for Fake {
     async fn add_drive(&self, request: Request<AddDriveRequest>) -> Answer<ArrayChange> {
         self.change(request.get_ref())
     }
+    async fn list_importable(
+        &self,
+        request: Request<ListImportableRequest>,
+    ) -> Answer<ListImportableResponse> {
+        self.accept(&request)
+    }
     async fn import_arrays(
         &self,
         request: Request<ImportArraysRequest>,

@@ -26,6 +26,7 @@ use crate::policy::sick::Sick;
 use crate::policy::spares::Spares;
 use crate::record::files::StateFolder;
 use crate::record::store::{Settings, Store};
+use crate::remedy::state_remedy;
 use crate::remote::connections::Remotes;
 use crate::remote::past::Past;
 use crate::state::entry::Entries;
@@ -105,6 +106,8 @@ pub struct Manager {
     /// The newest known label of each recorded array.
     pub(crate) newest: Newest,
     events: Arc<Events>,
+    /// Describes the loss of the configuration before this start.
+    state_lost: Option<String>,
     /// The last reported problem of the state directory.
     reported_trouble: Option<String>,
     pub(crate) started: Instant,
@@ -143,7 +146,11 @@ impl Manager {
             events.record(note);
         }
         let (newest, unknown) = Newest::read(&state);
-        if let Some(note) = unknown {
+        let state_lost = store.was_new().then(|| newest.lost(&store.file())).flatten();
+        let lost = state_lost
+            .as_ref()
+            .map(|what| Note::new(EventKind::StateLost, "daemon", what).next(state_remedy()));
+        for note in unknown.into_iter().chain(lost) {
             events.record(note);
         }
         Ok(Self {
@@ -164,6 +171,7 @@ impl Manager {
             whole_files: BTreeSet::new(),
             newest,
             events,
+            state_lost,
             reported_trouble: None,
             started: Instant::now(),
             sick: Sick::default(),
@@ -203,6 +211,11 @@ impl Manager {
     /// Removes and returns the data cores, for a stop.
     pub(crate) fn take_cores(&mut self) -> Vec<CoreThread> {
         std::mem::take(&mut self.cores)
+    }
+
+    /// Describes the loss of the configuration before this start, until an array is recorded again.
+    pub(crate) fn state_lost(&self) -> Option<&str> {
+        self.state_lost.as_deref().filter(|_| self.records.arrays.is_empty())
     }
 
     /// Returns the reason why the state directory refuses writes, if any.

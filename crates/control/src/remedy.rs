@@ -87,6 +87,11 @@ pub(crate) fn disconnect(address: &str) -> api::DisconnectDriveRequest {
     api::DisconnectDriveRequest { address: address.to_owned() }
 }
 
+/// What to do if the configuration was lost.
+pub(crate) fn state_remedy() -> Text {
+    say("restore a backup, or import the arrays: ").run(api::ListImportableRequest::default())
+}
+
 /// The request that removes the spare at `path`.
 pub(crate) fn remove_spare(path: &str) -> api::RemoveSpareRequest {
     api::RemoveSpareRequest { drive: path.to_owned() }

@@ -1,5 +1,7 @@
 //! Checks for faults and risks of arrays, drives, exports and the host, with remedies.
 
+use std::path::Path;
+
 use strake_api::v1::{
     AddHostRequest, Array, DoctorCheck, DoctorReport, Drive, Hook, ListEventsRequest, Problem,
     ReleaseExportRequest, SetArrayRequest, StartDaemon, TestHookRequest,
@@ -13,7 +15,7 @@ use crate::manager::Manager;
 use crate::policy::advice::spare_next;
 use crate::policy::spares::fits;
 use crate::record::access::{Before, Exposure};
-use crate::remedy::{job, split};
+use crate::remedy::{job, split, state_remedy};
 
 mod machine;
 
@@ -181,6 +183,9 @@ fn of_daemon(manager: &Manager) -> Checks {
         }
         None => machine::space(name, dir),
     });
+    if let Some(what) = manager.state_lost() {
+        checks.push(check("daemon configuration", Finding::Failed, what, state_remedy()));
+    }
     checks.push(of_access(manager));
     checks.push(if manager.records.store.was_unclean() {
         let what = "the previous daemon was not shut down cleanly";
@@ -294,12 +299,22 @@ fn of_redundancy(array: &Array) -> (Finding, DoctorCheck) {
     }
 }
 
+/// The program of a hook, if it does not exist.
+fn missing_program(hook: &Hook) -> Option<&str> {
+    let is_missing = hook.kind == "exec" && !Path::new(&hook.target).exists();
+    is_missing.then_some(hook.target.as_str())
+}
+
 fn of_hook(hook: &Hook, fails: bool) -> (Finding, DoctorCheck) {
     let name = format!("hook {}", hook.name);
+    let next = TestHookRequest { name: hook.name.clone() };
+    if let Some(program) = missing_program(hook) {
+        let what = format!("the program {program} is missing");
+        return check(name, Finding::Warning, what, next);
+    }
     if !fails {
         return fine(name, format!("{} events delivered", hook.delivered));
     }
-    let next = TestHookRequest { name: hook.name.clone() };
     check(name, Finding::Warning, format!("the last delivery failed: {}", hook.last_error), next)
 }
 

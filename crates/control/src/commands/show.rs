@@ -10,7 +10,7 @@ use crate::error::ControlError;
 use crate::manager::Manager;
 use crate::names::is_called;
 use crate::policy::advice::{keep_open, other_half, spare_next};
-use crate::remedy::{problem, split};
+use crate::remedy::{problem, split, state_remedy};
 use crate::upkeep::copies::show_waiting_copies;
 use crate::upkeep::doubt::suspect_now;
 use crate::upkeep::prospects::{has_returned, refused_prospect};
@@ -215,6 +215,9 @@ impl Manager {
             let dir = self.records.store.dir().display();
             problem("daemon", "degraded", what, format!("free space in {dir}, or make it writable"))
         }));
+        problems.extend(
+            self.state_lost().map(|what| problem("daemon", "failed", what, state_remedy())),
+        );
         problems.sort_by_key(|p| p.severity != "failed");
         let health = match problems.first() {
             None => "ok",

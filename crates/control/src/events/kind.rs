@@ -77,6 +77,7 @@ kinds! {
     StateDirRecovered "state_dir_recovered" Info "The state directory can be written again."
     NewestUnknown "newest_unknown" Warning "The file with the newest generation of each array cannot be read; arrays \
         start from the labels of the drives that are present."
+    StateLost "state_lost" Critical "Arrays ran here, and the file with the configuration is missing."
     EventsDropped "events_dropped" Warning "Events could not be recorded and were dropped."
     ArrayCreated "array_created" Info "An array was created."
     ArrayStarted "array_started" Info "An array was assembled from its drives and serves."

@@ -7,7 +7,7 @@
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
@@ -203,6 +203,8 @@ const fn is_first_namespace(namespace: &u32) -> bool {
 pub struct Store {
     folder: StateFolder,
     unclean: bool,
+    /// Whether the directory contained no configuration at this start.
+    is_new: bool,
     trouble: Option<ControlError>,
     /// The rights of other users before this start.
     before: Before,
@@ -244,7 +246,8 @@ impl Store {
         let before = Before::close_folder(dir, &about)?;
         let locks = lock(dir)?;
         let unclean = folder.file(RUNNING).exists();
-        let mut store = Self { folder, unclean, trouble: None, before, locks, given_up: false };
+        let mut store =
+            Self { folder, unclean, is_new: false, trouble: None, before, locks, given_up: false };
         let config = store.read()?;
         store.test(&config);
         Ok((store, config))
@@ -273,6 +276,11 @@ impl Store {
     #[must_use]
     pub fn was_unclean(&self) -> bool {
         self.unclean
+    }
+
+    /// True if the directory contained no configuration at this start.
+    pub(crate) const fn was_new(&self) -> bool {
+        self.is_new
     }
 
     /// Releases the directory for another daemon. An unresponsive drive may keep this process in the kernel for a long
@@ -315,6 +323,11 @@ impl Store {
         self.folder.path()
     }
 
+    /// Returns the path of the file with the configuration.
+    pub(crate) fn file(&self) -> PathBuf {
+        self.folder.file(FILE)
+    }
+
     /// Returns the directory for writes.
     pub(crate) const fn folder(&self) -> &StateFolder {
         &self.folder
@@ -345,7 +358,10 @@ impl Store {
                 let read = file.take(FILE_BYTES_MAX).read_to_string(&mut text);
                 read.map_err(|e| failed(&path, "read it", &e))?
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Config::default()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.is_new = true;
+                return Ok(Config::default());
+            }
             Err(error) if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => {
                 let path = path.display();
                 let what = format!("{path} is a symbolic link; put the file in its place");

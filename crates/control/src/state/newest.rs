@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use strake_api::v1::ListDrivesRequest;
@@ -60,6 +61,16 @@ impl Newest {
             say("check that all drives of all arrays are present: ").run(ListDrivesRequest {}),
         );
         (known(Marks::new()), Some(note))
+    }
+
+    /// Describes the loss of the configuration in `file`, which is missing; `None` if no array ran here.
+    pub(crate) fn lost(&self, file: &Path) -> Option<String> {
+        let whose = match self.marks.len() {
+            0 => return None,
+            1 => "an array".to_owned(),
+            count => format!("{count} arrays"),
+        };
+        Some(format!("the configuration of {whose} is lost: {} is missing", file.display()))
     }
 
     /// Records the states of running arrays, and removes arrays that are no longer recorded.

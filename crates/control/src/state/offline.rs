@@ -53,11 +53,31 @@ impl Offline {
         Self { why: error.what.clone(), shape, next, is_waiting }
     }
 
-    /// Returns the record of an array that has just failed.
-    pub(crate) fn after_loss(record: &ArrayRecord) -> Self {
+    /// Returns the record of an array that has just failed, with its last state.
+    pub(crate) fn after_loss(record: &ArrayRecord, last: &api::Array) -> Self {
+        let out = last.members.iter().filter(|member| !member.cause.is_empty());
+        let causes: Vec<String> =
+            out.map(|member| format!("member {}: {}", member.position, member.cause)).collect();
+        let why = "it lost more members than its redundancy covers";
+        let why = if causes.is_empty() {
+            why.to_owned()
+        } else {
+            format!("{why}: {}", causes.join(", "))
+        };
+        let shape = api::Array {
+            level: last.level.clone(),
+            group_size: last.group_size,
+            size_bytes: last.size_bytes,
+            strip_bytes: last.strip_bytes,
+            block_bytes: last.block_bytes,
+            stripe_data_bytes: last.stripe_data_bytes,
+            generation: last.generation,
+            members: last.members.clone(),
+            ..api::Array::default()
+        };
         Self {
-            why: "it lost more members than its redundancy covers".to_owned(),
-            shape: None,
+            why,
+            shape: Some(shape),
             next: say("return its drives, and it starts automatically; to start it at once: ")
                 .run(import(&record.name)),
             is_waiting: false,

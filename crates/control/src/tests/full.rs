@@ -1,12 +1,13 @@
 //! A state directory that cannot be written, from the start.
 
 use super::reported::has;
-use super::{Testbed, check_refused, exports, fail, folder, raid6, readd, tick_until};
+use super::{Testbed, check_refused, exports, fail, folder, raid6, readd, sample, tick_until};
 use crate::error::ControlErrorKind::{self, State};
 use crate::events::EventKind;
 use crate::record::store::Store;
+use crate::state::offline::Offline;
 use std::fs;
-use strake_api::v1::{CreateArrayRequest, Daemon};
+use strake_api::v1::{Array, CreateArrayRequest, Daemon, Member};
 
 /// History: the state directory became full. After the next boot straked did not start, and no array was served,
 /// although every drive was present.
@@ -50,4 +51,23 @@ fn a_directory_without_room_for_its_lock_is_used_by_one_daemon() {
     std::os::unix::fs::symlink("/nowhere/lock", folder.join("lock")).expect("a link can be made");
     let (_store, _) = Store::open(&folder).expect("it opens");
     check_refused(Store::open(&folder), State, "another straked");
+}
+
+/// History: a full file system under the members failed an array. Its status advised to return the drives, and showed
+/// neither the reason nor the members.
+#[test]
+fn a_failed_array_shows_its_members_and_the_reasons() {
+    let record = sample().arrays.remove(0);
+    let member = |position, cause: &str| Member {
+        position,
+        state: if cause.is_empty() { "in_sync" } else { "faulty" }.into(),
+        cause: cause.into(),
+        ..Default::default()
+    };
+    let members = vec![member(0, ""), member(1, "no space left on the device")];
+    let last = Array { level: "0".into(), members, ..Default::default() };
+    let view = Offline::after_loss(&record, &last).view(&record, Vec::new());
+    assert_eq!((view.level.as_str(), view.members.len()), ("0", 2));
+    assert!(view.reason.ends_with(": member 1: no space left on the device"), "{}", view.reason);
+    assert_eq!(view.states, ["offline"]);
 }

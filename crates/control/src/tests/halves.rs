@@ -3,7 +3,7 @@
 use super::{Testbed, array, check_refused, impatient, mirror, replace, tick_until};
 use crate::error::ControlErrorKind::{Refused, Usage};
 use std::fs;
-use strake_api::v1::{CreateArrayRequest, Event, ImportArraysRequest, StopDaemonRequest};
+use strake_api::v1::{CreateArrayRequest, Daemon, Event, ImportArraysRequest, StopDaemonRequest};
 
 /// A mirror whose first half was pulled while it ran. Then the daemon was stopped, the second half was removed, and the
 /// first half was returned.
@@ -149,6 +149,33 @@ fn data_behind_open_files_alone_is_reported_loudly() {
     control.tick().expect("it answers");
     assert!(!view().reason.contains("depends on"), "{}", view().reason);
     stop(&[]).expect("the path is back");
+}
+
+/// A missing configuration is not taken for a new directory, if arrays ran there.
+#[test]
+fn a_lost_configuration_is_reported_until_the_arrays_are_imported() {
+    let (mut control, drives) = Testbed::raid6(4);
+    control.tick().expect("it answers");
+    control.restart();
+    assert_eq!(control.reported("state_lost").len(), 0);
+    control.shut_down();
+    fs::remove_file(control.path("state/state.json")).expect("it is there");
+    control.start();
+    let reported = control.reported("state_lost");
+    let [event] = &reported[..] else { panic!("{reported:?}") };
+    assert!(event.what.contains("state.json is missing"), "{event:?}");
+    assert!(event.next_action.contains("strake array importable"), "{event:?}");
+    let status = || control.with(|m| m.status(Daemon::default())).expect("it answers");
+    assert_eq!(status().health, "failed");
+    let doctor = || control.doctor().expect("it answers").checks;
+    assert!(doctor().iter().any(|check| check.name == "daemon configuration"));
+    let import = ImportArraysRequest { drives, ..Default::default() };
+    control.import_arrays(&import).expect("its drives are there");
+    assert_eq!(status().health, "ok");
+    assert!(doctor().iter().all(|check| check.name != "daemon configuration"));
+
+    let new = Testbed::new();
+    assert_eq!(new.reported("state_lost").len(), 0, "nothing ran there");
 }
 
 /// The protection against older copies is disabled in this case. This is reported to the operator, and the content of

@@ -99,6 +99,27 @@ fn a_hook_is_notified_what_happens_and_outlasts_a_restart() {
 }
 
 #[test]
+fn the_doctor_finds_a_missing_program() {
+    use std::os::unix::fs::PermissionsExt;
+    let control = Testbed::new();
+    let program = control.path("notify");
+    fs::write(&program, "#!/bin/sh\n").expect("it can be written");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    let target = program.display().to_string();
+    let request = AddHookRequest { kind: "exec".into(), ..webhook("ops", &target) };
+    control.add_hook(&request).expect("it is added");
+    let found = || {
+        let checks = control.doctor().expect("it answers").checks;
+        let check = checks.into_iter().find(|check| check.name == "hook ops").expect("checked");
+        (check.state, check.what)
+    };
+    assert_eq!(found().0, "ok");
+    fs::remove_file(&program).expect("it is there");
+    assert_eq!(found().0, "warning");
+    assert!(found().1.contains("notify is missing"), "{}", found().1);
+}
+
+#[test]
 fn a_removed_hook_is_forgotten() {
     let mut control = Testbed::new();
     let server = Receiving::new("200 OK");

@@ -97,12 +97,13 @@ fn take_lost(manager: &mut Manager, uuid: &str) -> Option<Running> {
     manager.observe();
     let at = manager.running.iter().position(|r| r.uuid() == uuid && r.array.status().lost)?;
     let record = manager.records.record_of(uuid)?.clone();
+    let last = manager.view(at);
     drop(manager.exports.suspend(uuid, &manager.records));
     keep_scrub(manager, at, true);
     let running = manager.running.remove(at);
     let entry = manager.entries.of(uuid);
     entry.forget_run();
     entry.loss = Some(Loss::after(entry.loss, Instant::now()));
-    entry.offline = Some(Offline::after_loss(&record));
+    entry.offline = Some(Offline::after_loss(&record, &last));
     Some(running)
 }

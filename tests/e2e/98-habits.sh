@@ -90,3 +90,15 @@ expect 0 strake array undelete tank
 expect 0 strake daemon stop
 daemon_pid=
 say "arrays that do not run are listed with the commands that start them"
+
+# A restore that cannot do all steps does not succeed.
+start_daemon
+expect 0 strake config backup "$work/backup.json"
+stop_daemon
+mkdir "$work/away"
+mv "${drives[@]}" "$work/away"
+state=$work/elsewhere
+start_daemon
+expect 1 strake config restore "$work/backup.json"
+grep -q "not done" "$work/err" || fail "the restore does not name the step: $(<"$work/err")"
+say "a restore names the steps that are not done"

@@ -67,7 +67,7 @@ impl Control {
         &self,
         request: &ImportArraysRequest,
     ) -> Result<ImportArraysResponse, ControlError> {
-        let mut response = self.start_found(request)?;
+        let mut response = start_found(self, request)?;
         if response.result != "unchanged" && (request.dry_run || !request.exports) {
             for array in &response.arrays {
                 let kept = self.with(|m| m.records.kept_exports(&array.uuid))?;
@@ -76,88 +76,81 @@ impl Control {
         }
         Ok(response)
     }
+}
 
-    /// Does the same as [`import_arrays`](Self::import_arrays), but does not report exports that only the members
-    /// record.
-    pub(crate) fn start_found(
-        &self,
-        request: &ImportArraysRequest,
-    ) -> Result<ImportArraysResponse, ControlError> {
-        let name = request.name.as_str();
-        let mut response =
-            ImportArraysResponse { result: "unchanged".into(), ..Default::default() };
-        let ((running, all, look, known), mut reserved) = self.reserve(|m| {
-            m.check_open()?;
-            let running = m.find(name).map(|at| m.view(at));
-            // The command waits while upkeep starts the array.
-            let known: Vec<String> = m.records.known_arrays(name).map(|a| a.uuid.clone()).collect();
-            let keys = known.iter().map(|uuid| array_key(uuid)).collect();
-            Ok(((running, m.arrays(), places_to_look(m, request), known), keys))
-        })?;
-        if let Some(view) = running {
-            if request.exports && !request.dry_run {
-                response.warnings = offer_kept(self, &view.uuid);
-            }
-            response.arrays.push(self.run(|m| m.array(&view.uuid))?);
+/// Does the same as [`import_arrays`](Control::import_arrays), but does not report exports that only the members
+/// record.
+pub(crate) fn start_found(
+    control: &Control,
+    request: &ImportArraysRequest,
+) -> Result<ImportArraysResponse, ControlError> {
+    let name = request.name.as_str();
+    let mut response = ImportArraysResponse { result: "unchanged".into(), ..Default::default() };
+    let ((running, all, look, known), mut reserved) = control.reserve(|m| {
+        m.check_open()?;
+        let running = m.find(name).map(|at| m.view(at));
+        // The command waits while upkeep starts the array.
+        let known: Vec<String> = m.records.known_arrays(name).map(|a| a.uuid.clone()).collect();
+        let keys = known.iter().map(|uuid| array_key(uuid)).collect();
+        Ok(((running, m.arrays(), places_to_look(m, request), known), keys))
+    })?;
+    if let Some(view) = running {
+        if request.exports && !request.dry_run {
+            response.warnings = offer_kept(control, &view.uuid);
+        }
+        response.arrays.push(control.run(|m| m.array(&view.uuid))?);
+        return Ok(response);
+    }
+    let named = request.drives.iter().chain(&request.use_drives);
+    connect_named(control, named, request.dry_run)?;
+    let (mut found, mut refused) = find_labelled(&mut reserved, request, &look)?;
+    found.retain(|uuid, array| name.is_empty() || is_called(name, &array.name, uuid));
+    refused.retain(|error| {
+        name.is_empty() || is_of(error, name) || known.iter().any(|uuid| is_of(error, uuid))
+    });
+    if found.is_empty() {
+        let runs = |a: &ArrayMessage| a.states.iter().any(|state| state == "online");
+        if name.is_empty() && request.drives.is_empty() && !all.is_empty() && all.iter().all(runs) {
+            // All requested arrays are already running.
+            response.arrays = all;
             return Ok(response);
         }
-        let named = request.drives.iter().chain(&request.use_drives);
-        connect_named(self, named, request.dry_run)?;
-        let (mut found, mut refused) = find_labelled(&mut reserved, request, &look)?;
-        found.retain(|uuid, array| name.is_empty() || is_called(name, &array.name, uuid));
-        refused.retain(|error| {
-            name.is_empty() || is_of(error, name) || known.iter().any(|uuid| is_of(error, uuid))
-        });
-        if found.is_empty() {
-            let runs = |a: &ArrayMessage| a.states.iter().any(|state| state == "online");
-            if name.is_empty()
-                && request.drives.is_empty()
-                && !all.is_empty()
-                && all.iter().all(runs)
-            {
-                // All requested arrays are already running.
-                response.arrays = all;
-                return Ok(response);
-            }
-            return Err(nothing_found(name, &refused));
-        }
-        response.warnings.extend(refused.iter().map(|error| error.what.clone()));
-        let policy = AssemblePolicy {
-            allow_degraded: request.allow_degraded,
-            accept_loss: request.accept_loss,
-        };
-        for (uuid, array) in found {
-            let degraded = refused.iter().find(|e| policy.allow_degraded && is_of(e, &uuid));
-            let imported = match degraded {
-                Some(label) => Err(not_without(&array.name, label)),
-                None => {
-                    import_one(self, &uuid, &array, policy, request.dry_run, &mut response.warnings)
-                }
-            };
-            // Without a record, the daemon does not know where to look for the drives of the array.
-            let is_known = self.with(|m| m.records.record_of(&uuid).is_some())?;
-            let imported = imported
-                .map_err(|error| if is_known { error } else { error.on_drives(&array.paths()) });
-            match imported {
-                Ok((result, mut view)) => {
-                    if request.exports && !request.dry_run {
-                        response.warnings.append(&mut offer_kept(self, &uuid));
-                        view = self.run(|m| m.array(&uuid))?;
-                    }
-                    if result != "unchanged" {
-                        response.result = result.into();
-                    }
-                    response.arrays.push(view);
-                }
-                Err(error) if !name.is_empty() => return Err(error),
-                Err(error) => response.warnings.push(error.what),
-            }
-        }
-        if response.result == "unchanged" && !response.warnings.is_empty() {
-            return Err(ControlError::refused(response.warnings.join("\n")));
-        }
-        Ok(response)
+        return Err(nothing_found(name, &refused));
     }
+    response.warnings.extend(refused.iter().map(|error| error.what.clone()));
+    let policy =
+        AssemblePolicy { allow_degraded: request.allow_degraded, accept_loss: request.accept_loss };
+    for (uuid, array) in found {
+        let degraded = refused.iter().find(|e| policy.allow_degraded && is_of(e, &uuid));
+        let imported = match degraded {
+            Some(label) => Err(not_without(&array.name, label)),
+            None => {
+                import_one(control, &uuid, &array, policy, request.dry_run, &mut response.warnings)
+            }
+        };
+        // Without a record, the daemon does not know where to look for the drives of the array.
+        let is_known = control.with(|m| m.records.record_of(&uuid).is_some())?;
+        let imported = imported
+            .map_err(|error| if is_known { error } else { error.on_drives(&array.paths()) });
+        match imported {
+            Ok((result, mut view)) => {
+                if request.exports && !request.dry_run {
+                    response.warnings.append(&mut offer_kept(control, &uuid));
+                    view = control.run(|m| m.array(&uuid))?;
+                }
+                if result != "unchanged" {
+                    response.result = result.into();
+                }
+                response.arrays.push(view);
+            }
+            Err(error) if !name.is_empty() => return Err(error),
+            Err(error) => response.warnings.push(error.what),
+        }
+    }
+    if response.result == "unchanged" && !response.warnings.is_empty() {
+        return Err(ControlError::refused(response.warnings.join("\n")));
+    }
+    Ok(response)
 }
 
 /// Waits until an array may be started from these drives.

@@ -64,76 +64,84 @@ impl Control {
         });
         for ((uuid, is_destroyed), array) in &found {
             let view = match is_destroyed {
-                true => self.destroyed_view(uuid, array)?,
-                false => self.importable_view(uuid, array)?,
+                true => destroyed_view(self, uuid, array)?,
+                false => importable_view(self, uuid, array)?,
             };
             response.arrays.push(view);
         }
         Ok(response)
     }
+}
 
-    /// An array that can be imported, or the reason why it would not start.
-    fn importable_view(&self, uuid: &str, found: &Found) -> Result<ArrayMessage, ControlError> {
-        let (mut record, is_known, older) = self.with(|m| {
-            let known = m.records.record_of(uuid).cloned();
-            let record = known.clone().unwrap_or_else(|| found.record(uuid));
-            let older = m.newest.objection(&record, &found.drives);
-            (record, known.is_some(), older)
-        })?;
-        record.name.clone_from(&found.name);
-        let policy = AssemblePolicy { allow_degraded: false, accept_loss: false };
-        let verdict = match older {
-            Some(older) => Err(older),
-            None => planned(&record, &found.drives, policy),
-        };
-        let on = |text: Text| match is_known {
-            true => text,
-            false => crate::remedy::on_drives(text, &found.paths()),
-        };
-        let (mut view, next) = match verdict {
-            Ok(view) => (view, on(Text::from(import(&found.name)))),
-            Err(error) => {
-                let offline = Offline::new(&record, &error, &found.drives);
-                let view = offline.view(&record, Vec::new());
-                (ArrayMessage { reason: offline.why.clone(), ..view }, on(offline.next))
-            }
-        };
-        let is_complete = view.reason.is_empty();
-        view.states = states("importable", is_complete);
-        Ok(with_next(view, next))
-    }
-
-    /// A destroyed array, with the reason if it cannot be restored.
-    fn destroyed_view(&self, uuid: &str, found: &Found) -> Result<ArrayMessage, ControlError> {
-        let record = found.record(uuid);
-        let is_known = self.with(|m| m.records.destroyed_record(uuid).is_some())?;
-        let drives: Vec<Drive> = found.drives.iter().map(|l| l.drive.clone()).collect();
-        let checked = check_destroyed(&drives, &mut control_wait()).map_err(ControlError::from);
-        let reason = checked.err().map(|error| error.what).unwrap_or_default();
-        let none = ControlError::state(String::new());
-        let mut view = Offline::new(&record, &none, &found.drives).view(&record, Vec::new());
-        // The labels of a destroyed array are not used for a start, so the view shows no drives.
-        for member in &mut view.members {
-            let of_it = |l: &&Labelled| l.label.member.to_string() == member.uuid;
-            if let Some(labelled) = found.drives.iter().find(of_it) {
-                member.path.clone_from(&labelled.drive.path);
-                "in_sync".clone_into(&mut member.state);
-            }
+/// An array that can be imported, or the reason why it would not start.
+fn importable_view(
+    control: &Control,
+    uuid: &str,
+    found: &Found,
+) -> Result<ArrayMessage, ControlError> {
+    let (mut record, is_known, older) = control.with(|m| {
+        let known = m.records.record_of(uuid).cloned();
+        let record = known.clone().unwrap_or_else(|| found.record(uuid));
+        let older = m.newest.objection(&record, &found.drives);
+        (record, known.is_some(), older)
+    })?;
+    record.name.clone_from(&found.name);
+    let policy = AssemblePolicy { allow_degraded: false, accept_loss: false };
+    let verdict = match older {
+        Some(older) => Err(older),
+        None => planned(&record, &found.drives, policy),
+    };
+    let on = |text: Text| match is_known {
+        true => text,
+        false => crate::remedy::on_drives(text, &found.paths()),
+    };
+    let (mut view, next) = match verdict {
+        Ok(view) => (view, on(Text::from(import(&found.name)))),
+        Err(error) => {
+            let offline = Offline::new(&record, &error, &found.drives);
+            let view = offline.view(&record, Vec::new());
+            (ArrayMessage { reason: offline.why.clone(), ..view }, on(offline.next))
         }
-        let is_complete = reason.is_empty();
-        let undelete = UndeleteArrayRequest {
-            // A destroyed array may have the name of a later one.
-            name: uuid.to_owned(),
-            drives: if is_known { Vec::new() } else { found.paths() },
-            dry_run: false,
-        };
-        let next = match is_complete {
-            true => Text::from(undelete),
-            false => say("return its other drives, then: ").run(undelete),
-        };
-        let states = states("destroyed", is_complete);
-        Ok(with_next(ArrayMessage { states, reason, ..view }, next))
+    };
+    let is_complete = view.reason.is_empty();
+    view.states = states("importable", is_complete);
+    Ok(with_next(view, next))
+}
+
+/// A destroyed array, with the reason if it cannot be restored.
+fn destroyed_view(
+    control: &Control,
+    uuid: &str,
+    found: &Found,
+) -> Result<ArrayMessage, ControlError> {
+    let record = found.record(uuid);
+    let is_known = control.with(|m| m.records.destroyed_record(uuid).is_some())?;
+    let drives: Vec<Drive> = found.drives.iter().map(|l| l.drive.clone()).collect();
+    let checked = check_destroyed(&drives, &mut control_wait()).map_err(ControlError::from);
+    let reason = checked.err().map(|error| error.what).unwrap_or_default();
+    let none = ControlError::state(String::new());
+    let mut view = Offline::new(&record, &none, &found.drives).view(&record, Vec::new());
+    // The labels of a destroyed array are not used for a start, so the view shows no drives.
+    for member in &mut view.members {
+        let of_it = |l: &&Labelled| l.label.member.to_string() == member.uuid;
+        if let Some(labelled) = found.drives.iter().find(of_it) {
+            member.path.clone_from(&labelled.drive.path);
+            "in_sync".clone_into(&mut member.state);
+        }
     }
+    let is_complete = reason.is_empty();
+    let undelete = UndeleteArrayRequest {
+        // A destroyed array may have the name of a later one.
+        name: uuid.to_owned(),
+        drives: if is_known { Vec::new() } else { found.paths() },
+        dry_run: false,
+    };
+    let next = match is_complete {
+        true => Text::from(undelete),
+        false => say("return its other drives, then: ").run(undelete),
+    };
+    let states = states("destroyed", is_complete);
+    Ok(with_next(ArrayMessage { states, reason, ..view }, next))
 }
 
 /// The generation of the newest label.

@@ -9,6 +9,7 @@ use strake_wording::{Text, say};
 
 use crate::commands::claims::refuse_members;
 use crate::commands::exports::would_export;
+use crate::commands::import::start_found;
 use crate::control::{Control, Planned, Reserved};
 use crate::drives::block_paths;
 use crate::drives::label::{inspect, written_over};
@@ -78,7 +79,7 @@ fn start_again(
         allow_degraded: true,
         ..ImportArraysRequest::default()
     };
-    Ok(control.start_found(&import)?.warnings)
+    Ok(start_found(control, &import)?.warnings)
 }
 
 /// Restores the records of the array's exports and settings. Returns warnings about failures.

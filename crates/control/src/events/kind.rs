@@ -162,7 +162,8 @@ kinds! {
         switched."
     HookChanged "hook_changed" Info "A notification hook was added or removed."
     HookFailed "hook_failed" Warning "A notification hook failed to deliver events."
-    HostChanged "host_changed" Info "The authentication or TLS requirements of a host, or the hosts of an export, changed."
+    HostChanged "host_changed" Info "The authentication or TLS requirements of a host, or the hosts of an export, \
+        changed."
     ReferralChanged "referral_changed" Info "A discovery referral was added or removed."
     HostRefused "host_refused" Warning "Connections of hosts were rejected; reported at once, then every 10 minutes \
         with the number of attempts."

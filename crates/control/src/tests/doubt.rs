@@ -200,7 +200,7 @@ fn a_crash_that_cannot_be_recorded_is_recorded_later() {
     let uuid = control.tank().uuid;
     let next = control.path("state").join(format!("doubt-{uuid}.json.next"));
     std::fs::create_dir(&next).expect("it can be made");
-    control.run(|m| Ok(note_crash(m, 0))).expect("it answers");
+    control.with(|m| note_crash(m, 0)).expect("it answers");
     control.tick().expect("it answers");
     assert_eq!(is_unverified(&control), (false, 1));
     std::fs::remove_dir(&next).expect("it is empty");

@@ -34,12 +34,12 @@ fn paths(array: &Array) -> Vec<String> {
 fn next(array: &Array) -> (String, Vec<String>) {
     use strake_api::v1::text_part::Part;
     let parts = array.remedy.iter().filter_map(|part| part.part.clone());
-    let named = parts.filter_map(|part| match part {
+    let mut named = parts.filter_map(|part| match part {
         Part::ImportArrays(ImportArraysRequest { name, drives, .. })
         | Part::UndeleteArray(UndeleteArrayRequest { name, drives, .. }) => Some((name, drives)),
         _ => None,
     });
-    named.last().expect("it names what to do")
+    named.next_back().expect("it names what to do")
 }
 
 #[test]

@@ -46,6 +46,22 @@ const RELEASE_RETRY: Duration = Duration::from_millis(20);
 /// Maximum number of drives of one array that are opened at the same time.
 const OPENERS_MAX: usize = 16;
 
+/// Opens the control plane on a state directory.
+fn open_in(state: StateFolder, options: crate::manager::Options) -> Result<Control, ControlError> {
+    let control = Control::new(Manager::open(state, options)?);
+    control.with(|m| {
+        m.records.finish_endings();
+        let cores = m.core_handles();
+        for record in &m.records.exports {
+            m.exports.announce_if_absent(record, &m.records, cores.clone());
+        }
+        m.watch_state_dir();
+    })?;
+    take_again(&control)?;
+    launch_starts(&control)?;
+    Ok(control)
+}
+
 impl Control {
     /// Starts the control plane and waits until every array has been tried. The status reports arrays that cannot be
     /// started; they are not errors.
@@ -60,7 +76,7 @@ impl Control {
         state: StateFolder,
         options: crate::manager::Options,
     ) -> Result<Self, ControlError> {
-        let control = Self::open_in(state, options)?;
+        let control = open_in(state, options)?;
         while !control.starts_are_over(Duration::MAX)? {}
         control.with(|m| m.observe())?;
         Ok(control)
@@ -72,22 +88,7 @@ impl Control {
     /// # Errors
     /// The state directory or the host does not allow a daemon to run.
     pub fn open(state_dir: &Path, options: crate::manager::Options) -> Result<Self, ControlError> {
-        Self::open_in(StateFolder::of(state_dir), options)
-    }
-
-    fn open_in(state: StateFolder, options: crate::manager::Options) -> Result<Self, ControlError> {
-        let control = Self::new(Manager::open(state, options)?);
-        control.with(|m| {
-            m.records.finish_endings();
-            let cores = m.core_handles();
-            for record in &m.records.exports {
-                m.exports.announce_if_absent(record, &m.records, cores.clone());
-            }
-            m.watch_state_dir();
-        })?;
-        take_again(&control)?;
-        launch_starts(&control)?;
-        Ok(control)
+        open_in(StateFolder::of(state_dir), options)
     }
 
     /// Waits until no array is being started, for at most `limit`. Returns true if no array is being started.

@@ -198,9 +198,9 @@ fn what_parity_is_made_from_is_what_drives_hold() {
 }
 
 /// The history of the bug: parity was never initialized. A write made parity of its stripe consistent, for which it
-/// rewrote an unreadable strip with reconstructed bytes. These bytes were in the cache of their drive when the write was
-/// acknowledged. A power failure discarded them, and the written block, on a lost member, was reconstructed from the old
-/// bytes of that strip (seed 2026112720001502 of the simulator).
+/// rewrote an unreadable strip with reconstructed bytes. These bytes were in the cache of their drive when the write
+/// was acknowledged. A power failure discarded them, and the written block, on a lost member, was reconstructed from
+/// the old bytes of that strip (seed 2026112720001502 of the simulator).
 #[test]
 fn what_parity_is_made_from_is_stable() {
     for level in [Level::Raid5, Level::Raid6] {

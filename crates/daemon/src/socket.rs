@@ -1,8 +1,8 @@
 //! The Unix socket of the daemon, which only permitted clients may use.
 //!
 //! The socket has mode 0660, so the file system already refuses other users. The kernel also identifies each client
-//! (`SO_PEERCRED`, unix(7)). A client is served if its effective user is root or the user of the daemon, or if its
-//! effective group is the group of the socket.
+//! (`SO_PEERCRED`, unix(7)). A client is served if its effective user is root or the user of the daemon, or if it is a
+//! member of the group of the socket.
 
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
@@ -169,15 +169,32 @@ impl Drop for Socket {
     }
 }
 
-/// Returns whether a peer with these effective identities may call a daemon of user `own` over a socket of group `gid`.
-pub fn may_call(peer_uid: u32, peer_gid: u32, own: u32, gid: u32) -> bool {
-    peer_uid == 0 || peer_uid == own || peer_gid == gid
+/// Returns whether a peer with this effective user and these groups may call a daemon of user `own` over a socket of
+/// group `gid`.
+pub fn may_call(peer_uid: u32, groups: &[u32], own: u32, gid: u32) -> bool {
+    peer_uid == 0 || peer_uid == own || groups.contains(&gid)
+}
+
+/// Returns the supplementary groups of a process of the user `uid`, from its `/proc/PID/status` (proc(5)). Returns none
+/// if the process is of another user, which got the number of a process that has ended.
+pub fn groups_in(status: &str, uid: u32) -> Vec<u32> {
+    let numbers = |field: &str| -> Vec<u32> {
+        let line = status.lines().find_map(|line| line.strip_prefix(field));
+        line.unwrap_or_default().split_whitespace().filter_map(|word| word.parse().ok()).collect()
+    };
+    // Real, effective, saved and file system user.
+    let is_of_user = numbers("Uid:").get(1) == Some(&uid);
+    if is_of_user { numbers("Groups:") } else { Vec::new() }
 }
 
 /// Checks that the peer of `stream` may call the daemon.
 pub fn check_peer(stream: &UnixStream, gid: u32) -> Result<(), String> {
     let peer = stream.peer_cred().map_err(|e| format!("a peer whose identity is unknown: {e}"))?;
-    if may_call(peer.uid(), peer.gid(), rustix::process::geteuid().as_raw(), gid) {
+    // The kernel reports only the effective group of a peer, which is seldom the group of the socket.
+    let status = peer.pid().and_then(|pid| fs::read_to_string(format!("/proc/{pid}/status")).ok());
+    let mut groups = status.map(|status| groups_in(&status, peer.uid())).unwrap_or_default();
+    groups.push(peer.gid());
+    if may_call(peer.uid(), &groups, rustix::process::geteuid().as_raw(), gid) {
         return Ok(());
     }
     Err(format!("user {} (group {})", peer.uid(), peer.gid()))

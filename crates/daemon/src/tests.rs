@@ -3,7 +3,7 @@ use crate::args::Args;
 use crate::process::cpu_ticks;
 use crate::run::control_threads;
 use crate::shared::{COMMANDS_MAX, Shared, check_drives, check_text, status_of};
-use crate::socket::{bind, listen, may_call};
+use crate::socket::{bind, groups_in, listen, may_call};
 use clap::{CommandFactory, Parser};
 use prost::Message as _;
 use std::ffi::OsString;
@@ -57,12 +57,25 @@ fn the_unit_is_found_in_the_control_groups() {
 
 #[test]
 fn root_the_owner_and_the_group_may_call() {
-    let check =
-        |uid, gid, may| assert_eq!(may_call(uid, gid, 1000, 50), may, "user {uid}, group {gid}");
-    check(0, 0, true);
-    check(1000, 7, true);
-    check(1001, 50, true);
-    check(1001, 7, false);
+    let check = |uid, groups: &[u32], may| {
+        assert_eq!(may_call(uid, groups, 1000, 50), may, "user {uid}, groups {groups:?}");
+    };
+    check(0, &[0], true);
+    check(1000, &[7], true);
+    check(1001, &[50], true);
+    check(1001, &[4, 50, 7], true);
+    check(1001, &[7], false);
+    check(1001, &[], false);
+}
+
+/// History: members of the group `strake` were refused unless it was their effective group.
+#[test]
+fn supplementary_groups_count_for_their_own_user_only() {
+    let status = "Name:\tstrake\nUid:\t7\t1001\t7\t7\nGid:\t9\t9\t9\t9\nGroups:\t4 50 1001 \n";
+    assert_eq!(groups_in(status, 1001), [4, 50, 1001]);
+    assert_eq!(groups_in(status, 7), [0; 0], "the effective user counts");
+    assert_eq!(groups_in("Uid:\t1\t1\t1\t1\nGroups:\t\n", 1), [0; 0]);
+    assert_eq!(groups_in("", 0), [0; 0]);
 }
 
 #[test]

@@ -58,6 +58,9 @@ pub const OPEN_LIMIT: Duration = Duration::from_secs(10);
 /// deallocations and zeroing. Further ones wait in the queue.
 pub const SLOW_DEPTH_MAX: u32 = 32;
 
+/// Time without any result after which a queue with outstanding requests wakes the kernel's workers of its thread.
+pub const WAKE_AFTER: Nanos = Nanos(1_000_000_000);
+
 /// Kernel threads for such requests of one core. The default limit of four per processor is lower than the number that
 /// one unresponsive drive can occupy, and flushes of all other drives would wait.
 pub const KERNEL_WORKERS_MAX: u32 = 1024;

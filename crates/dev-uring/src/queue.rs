@@ -1,9 +1,9 @@
 //! A queue: slots that own requests, and the rings that transfer them.
 
 use crate::device::Shared;
-use crate::limits::{DEPTH_MAX, SLOW_DEPTH_MAX};
+use crate::limits::{DEPTH_MAX, SLOW_DEPTH_MAX, WAKE_AFTER};
 use crate::reaper::{self, Debt};
-use crate::ring::{Mode, Ring};
+use crate::ring::{Mode, Ring, wake_workers};
 use crate::slot::{Context, Next, Slot};
 use io_uring::squeue;
 use rustix::io::Errno;
@@ -37,6 +37,8 @@ pub struct UringQueue {
     held_back: VecDeque<u32>,
     /// Requests that completed without reaching the kernel, with their results.
     ready: VecDeque<(u32, Result<(), IoError>)>,
+    /// The time of the last result, or of the last wake-up of the kernel's workers.
+    moved: Nanos,
 }
 
 impl UringQueue {
@@ -64,6 +66,7 @@ impl UringQueue {
             slow: 0,
             held_back: VecDeque::with_capacity(depth as usize),
             ready: VecDeque::with_capacity(depth as usize),
+            moved: Nanos(0),
         })
     }
 
@@ -196,6 +199,17 @@ impl UringQueue {
         batch.push(Completion { token: io.token, op: io.op, result });
     }
 
+    /// Wakes the kernel's workers of this thread if requests have been outstanding for long without any result.
+    fn wake_if_stuck(&mut self, now: Nanos, has_results: bool) {
+        let is_idle = self.free.len() == self.slots.len();
+        if has_results || is_idle || self.moved == Nanos(0) {
+            self.moved = now;
+        } else if now.since(self.moved) >= WAKE_AFTER {
+            self.moved = now;
+            wake_workers();
+        }
+    }
+
     fn next_result(&mut self) -> Option<(u32, i32)> {
         self.ring.next().or_else(|| self.other.as_mut().and_then(Ring::next))
     }
@@ -203,6 +217,10 @@ impl UringQueue {
 
 impl IoQueue for UringQueue {
     fn submit(&mut self, io: Io) -> Result<(), Io> {
+        if self.free.len() == self.slots.len() {
+            // The queue was idle: the time since the last result does not count.
+            self.moved = Nanos(0);
+        }
         let Some(index) = self.free.pop() else {
             return Err(io);
         };
@@ -220,7 +238,7 @@ impl IoQueue for UringQueue {
         self.submit_all();
     }
 
-    fn poll(&mut self, _now: Nanos, batch: &mut CompletionBatch) {
+    fn poll(&mut self, now: Nanos, batch: &mut CompletionBatch) {
         while batch.room() > 0
             && let Some((index, result)) = self.ready.pop_front()
         {
@@ -244,6 +262,7 @@ impl IoQueue for UringQueue {
                 }
             }
         }
+        self.wake_if_stuck(now, !batch.is_empty());
         again |= !self.held_back.is_empty() && self.push_held_back();
         if again {
             // A core without completions may sleep on this file descriptor without another doorbell.

@@ -6,9 +6,9 @@
 
 use crate::limits::{KERNEL_WORKERS_MAX, REGISTERED_BYTES_MAX, REGISTERED_MAX};
 use io_uring::types::{CancelBuilder, SubmitArgs, Timespec};
-use io_uring::{EnterFlags, IoUring, squeue};
+use io_uring::{EnterFlags, IoUring, opcode, squeue};
 use rustix::io::Errno;
-use std::cell::OnceCell;
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
@@ -71,19 +71,33 @@ fn setup(entries: u32, mode: Mode) -> io::Result<IoUring> {
 }
 
 thread_local! {
-    /// A ring without requests, which keeps the kernel's workers of this thread. Recent kernels end all workers of a
-    /// thread that closes its last ring (io_uring/io-wq.c, `io_wq_set_exit_on_idle`), as between two arrays on a core.
-    /// A request that is queued while the last worker exits may then wait for the next request of the thread.
-    static ANCHOR: OnceCell<IoUring> = const { OnceCell::new() };
+    /// A ring without requests of a queue, which keeps the kernel's workers of this thread. Recent kernels end all
+    /// workers of a thread that closes its last ring (io_uring/io-wq.c, `io_wq_set_exit_on_idle`), as between two
+    /// arrays on a core. A request that is queued while the last worker exits may then wait for the next request of
+    /// the thread.
+    static ANCHOR: RefCell<Option<IoUring>> = const { RefCell::new(None) };
 }
 
 /// Keeps the workers of this thread until the thread ends. A failure changes nothing else.
 fn keep_workers() {
-    ANCHOR.with(|anchor| {
-        if anchor.get().is_none()
-            && let Ok(ring) = IoUring::builder().dontfork().build(1)
-        {
-            let _ = anchor.set(ring);
+    ANCHOR.with_borrow_mut(|anchor| {
+        if anchor.is_none() {
+            *anchor = IoUring::builder().dontfork().build(1).ok();
+        }
+    });
+}
+
+/// Makes the kernel start or wake a worker of this thread, which then executes requests that wait for a worker as well.
+/// A working kernel needs no such request. A failure changes nothing else.
+pub(crate) fn wake_workers() {
+    ANCHOR.with_borrow_mut(|anchor| {
+        let Some(ring) = anchor else { return };
+        while ring.completion().next().is_some() {}
+        let entry = opcode::Nop::new().build().flags(squeue::Flags::ASYNC);
+        // SAFETY: a no-op contains no address.
+        let pushed = unsafe { ring.submission().push(&entry) };
+        if pushed.is_ok() {
+            let _ = ring.submit();
         }
     });
 }
@@ -298,7 +312,7 @@ impl Drop for Ring {
 
 #[cfg(test)]
 mod tests {
-    use super::{Mode, Ring};
+    use super::{ANCHOR, Mode, Ring, wake_workers};
     use io_uring::opcode;
     use std::fs::File;
     use std::os::fd::AsFd;
@@ -336,5 +350,23 @@ mod tests {
             assert_eq!(ring.abandon(), Some(slot));
         }
         assert!(ring.drain(Nanos(30 * Nanos::SECOND.0)));
+    }
+    /// A wake-up is a request that the kernel executes on a worker of this thread.
+    #[test]
+    fn a_wake_up_reaches_a_worker() {
+        wake_workers();
+        assert!(ANCHOR.with_borrow(Option::is_none), "a thread without rings has no workers");
+        let file = File::open("/proc/self/exe").expect("we run from a file");
+        let ring = Ring::open(2, Mode::Interrupts, file.as_fd()).expect("io_uring works");
+        drop(ring);
+        for _ in 0..10 {
+            wake_workers();
+            let done = ANCHOR.with_borrow_mut(|anchor| {
+                let ring = anchor.as_mut().expect("it outlives the rings of queues");
+                ring.submit_and_wait(1).expect("this thread made the ring");
+                ring.completion().count()
+            });
+            assert_eq!(done, 1);
+        }
     }
 }

@@ -322,7 +322,8 @@ impl<'a> MemberIo<'a> {
     /// # Errors
     /// If the drive cannot be read.
     pub fn was_cut(&mut self, bytes: u64) -> Result<bool, ArrayError> {
-        if bytes >= self.bytes || !bytes.is_multiple_of(4096) || bytes < TABLE_BYTES {
+        let block = u64::from(self.block_size.bytes());
+        if bytes >= self.bytes || !bytes.is_multiple_of(block) || bytes < TABLE_BYTES {
             return Ok(false);
         }
         let (ring, length) = self.layout()?.ring_range(Copy::Tail);

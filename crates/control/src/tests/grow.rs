@@ -202,6 +202,22 @@ fn members_that_would_not_be_used_again_are_found_before_the_array_is_stopped() 
     assert_eq!(size(&control, "tank"), before);
 }
 
+/// History: members whose former size was no multiple of 4 KiB were not checked.
+#[test]
+fn a_truncated_member_of_any_size_is_found_before_a_growth() {
+    let control = Testbed::new();
+    let (drives, bytes) = (control.drives(4), (64 << 20) + 512);
+    for path in &drives {
+        let file = OpenOptions::new().write(true).open(path).expect("it is there");
+        file.set_len(bytes).expect("it can be enlarged");
+    }
+    control.create_array(&raid6(drives.clone())).expect("it is created");
+    enlarge(&drives, 96 << 20);
+    let file = OpenOptions::new().write(true).open(&drives[2]).expect("it is there");
+    file.write_all_at(&[0; 128 << 10], bytes - (128 << 10)).expect("there is room");
+    check_refused(grow(&control, "tank"), Refused, "drive2 was truncated");
+}
+
 /// A spare that no longer fits protects no array. Without a report, the operator would notice this only when a member
 /// fails.
 #[test]

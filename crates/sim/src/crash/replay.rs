@@ -5,6 +5,7 @@ use std::fmt;
 use super::case::{CaseName, List};
 use super::cut::{Cut, State, Writes};
 use super::disk::{Event, Lie};
+use super::in_place::rewritten_label;
 use super::judge::{Known, judge, recovery};
 use super::record::Record;
 use super::{case_of, in_parallel, pairs, played, run_case};
@@ -54,6 +55,16 @@ pub fn replay(key: &str) -> Result<String, ReplayError> {
         ReplayError::NoState(what)
     };
     let known = fitting(&record, &state).map_err(no_longer)?;
+    let first = State { then: None, again: None, ..state };
+    let second = State { again: None, ..state };
+    for recovered in std::iter::once(first).chain(state.then.map(|_| second)) {
+        // The judge finds an invalid recovery again.
+        if let Ok(after) = recovery(&record, &known, &recovered)
+            && let Some(what) = rewritten_label(&record, &after.base, &after.events)
+        {
+            return violation(format!("{words}\n  {what}"));
+        }
+    }
     match judge(&record, &known, &state) {
         Ok(seen) => Ok(format!("{words}\n  holds: {seen:?}")),
         Err(what) => violation(format!("{words}\n  {what}")),

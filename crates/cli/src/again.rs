@@ -48,12 +48,15 @@ impl Former {
         };
         let (user, mode) = (former.metadata.uid(), former.metadata.mode());
         if user != geteuid().as_raw() || mode & 0o022 != 0 {
+            let how = match former.unit() {
+                Some(unit) => format!("The daemon is a service: systemctl restart {unit}"),
+                None => format!("Stop the daemon, and start it as user {user}: {}", former.line),
+            };
             return Err(CliError::usage(format!(
                 "{} belongs to user {user} with mode {:04o}: only a record that no other user can write is executed. \
-                 Stop the daemon, and start it as user {user}: {}",
+                 {how}",
                 former.path.display(),
                 mode & 0o7777,
-                former.line
             )));
         }
         Ok(former)
@@ -92,6 +95,7 @@ mod tests {
         fs::set_permissions(&record, fs::Permissions::from_mode(0o664)).expect("it is ours");
         let refused = Former::trusted(&socket).expect_err("its group can write it").text;
         assert!(refused.contains("mode 0664"), "{refused}");
+        assert!(refused.ends_with("systemctl restart strake.service"), "{refused}");
         assert!(Former::find(&socket).is_some(), "it is shown nevertheless");
     }
 }

@@ -109,7 +109,7 @@ pub async fn run(arguments: &WaitArgs, socket: &Path, out: &Output) -> Result<Ex
         Ok(arrays.clone().watch_array(request).await?.into_inner())
     };
     let mut changes = open().await?;
-    let mut shown = Shown::new();
+    let mut shown = Shown::of(out);
     let mut last = None;
     let mut rebuilds = Rebuilds::default();
     let mut absence = Absence::default();
@@ -187,16 +187,26 @@ pub(crate) async fn until(
 /// What a person has been shown so far.
 pub(crate) struct Shown {
     terminal: bool,
+    quiet: bool,
     last: String,
 }
 
 impl Shown {
     pub(crate) fn new() -> Self {
-        Self { terminal: std::io::stderr().is_terminal(), last: String::new() }
+        let terminal = std::io::stderr().is_terminal();
+        Self { terminal, quiet: false, last: String::new() }
+    }
+
+    /// Shows nothing if `out` prints nothing.
+    pub(crate) fn of(out: &Output) -> Self {
+        Self { quiet: out.is_quiet(), ..Self::new() }
     }
 
     /// Shows how far `array` is: rewrites its line on a terminal; elsewhere prints one when it says something new.
     pub(crate) fn show(&mut self, array: &Array) {
+        if self.quiet {
+            return;
+        }
         if self.terminal {
             self.last = moment(array, screen_width());
             // Carriage return and "erase to the end of the line" (ECMA-48 EL).

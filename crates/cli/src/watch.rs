@@ -173,7 +173,7 @@ impl<'a> Screen<'a> {
     fn new(out: &'a Output) -> Self {
         Self {
             out,
-            in_place: out.format() == Format::Table && out.on_terminal(),
+            in_place: out.format() == Format::Table && out.on_terminal() && !out.is_quiet(),
             last: String::new(),
         }
     }

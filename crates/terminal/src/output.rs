@@ -66,6 +66,12 @@ impl Output {
         self.format
     }
 
+    /// True if nothing is printed.
+    #[must_use]
+    pub const fn is_quiet(&self) -> bool {
+        self.quiet
+    }
+
     /// True when a person watches standard output.
     #[must_use]
     pub fn on_terminal(&self) -> bool {

@@ -38,6 +38,11 @@ pub async fn run(verb: HostVerb, socket: &Path, out: &Output) -> Result<Exit, Cl
             return Ok(Exit::Fine);
         }
     };
+    if out.is_quiet()
+        && (request.new_secret || request.new_controller_secret || request.new_tls_key)
+    {
+        return Err(CliError::usage("a new secret or key is printed only once: omit --quiet"));
+    }
     let mut exports = Connection::open(socket).await?.exports();
     let change = exports.add_host(request).await?.into_inner();
     out.print(&change, tables::host::change)?;

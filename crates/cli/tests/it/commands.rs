@@ -204,6 +204,10 @@ fn options_of_every_command_change_only_the_output() {
     let quiet = check("quiet", healthy(), "array list -q", 0);
     assert_eq!((quiet.stdout.as_str(), quiet.stderr.as_str()), ("", ""));
     check("quiet", healthy(), "array show tank --quiet", 0);
+    let waited = check("quiet", healthy(), "wait tank --for online --quiet", 0);
+    assert_eq!((waited.stdout.as_str(), waited.stderr.as_str()), ("", ""));
+    let secret = check("quiet", healthy(), "host add nqn.a --new-secret --quiet", 3);
+    assert!(secret.stderr.contains("printed only once"), "{}", secret.stderr);
 
     let colored = |line: &str| check("color", healthy(), line, 0).stdout.contains('\x1b');
     assert!(colored("array list --color always"));

@@ -70,7 +70,7 @@ async fn start(arguments: ScrubStart, socket: &Path, out: &Output) -> Result<Exi
     let interval_us = u64::try_from(WATCH_INTERVAL.as_micros()).unwrap_or(u64::MAX);
     let request = WatchArrayRequest { name: name.clone(), interval_us };
     let mut changes = arrays.watch_array(request).await?.into_inner();
-    let mut shown = Shown::new();
+    let mut shown = Shown::of(out);
     let ended = until(&mut changes, Goal::Scrub, &mut shown, &mut None, |_| {}).await;
     shown.end();
     ended?;

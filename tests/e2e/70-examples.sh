@@ -37,7 +37,8 @@ exported() { tank; expect 0 strake export create tank --via nbd --listen "unix:$
 
 exported_nvme() {
     tank
-    expect 0 strake export create tank --via nvme-tcp --listen 127.0.0.1:0 --allow-host nqn.2014-08.com.example:db1
+    expect 0 strake export create tank --via nvme-tcp --listen 127.0.0.1:0 \
+        --allow-host nqn.2014-08.com.example:db1 --allow-host nqn.2014-08.com.example:db2
 }
 
 out() { tank; expect 0 strake array fail tank --member 3 --accept redundancy --yes; }
@@ -114,7 +115,7 @@ hung_s=300
 situation() {
     needs=tank codes=0 spoils=yes
     case $1 in
-        *--dry-run* | *" list"* | *" show "* | *--watch* | *" errors"* | *" smart "* | *status* | *follow* | *" wait "* | *backup* | \
+        *--dry-run* | *" list"* | *" show "* | *--watch* | *" errors"* | *" smart "* | *status* | *follow* | *" wait "* | *backup* | *importable* | \
             *"config show"* | "strake bench"* | *completions* | *" man "*) spoils= ;;
     esac
     case $1 in
@@ -137,7 +138,7 @@ situation() {
         "strake array unload"*--force | "strake array destroy"*--force*) needs=exported ;;
         "strake array undelete"*) needs=destroyed ;;
         "strake export remove"* | "strake export show"*) needs=exported ;;
-        "strake export release"*) needs=exported_nvme ;;
+        "strake export release"* | "strake export set"*) needs=exported_nvme ;;
         "strake export referral remove"*) needs=referred ;;
         "strake bench load"*nvme*) needs=fresh ;;
         "strake bench report"*) needs=numbers ;;
@@ -191,6 +192,11 @@ example() {
         run timeout "$hung_s" "$e2e/_examples.py" run $line
     fi
     [[ " $codes " == *" $code "* ]] || { cat "$work/out" >&2; fail "ended with $code: $line (in the situation $needs)"; }
+    if [[ $1 == "strake daemon restart"* ]]; then
+        wait "$daemon_job" || true
+        expect 0 strake daemon stop
+        daemon_pid=
+    fi
     if [[ $1 == "strake daemon stop"* ]]; then
         wait "$daemon_job" || true
         daemon_pid=

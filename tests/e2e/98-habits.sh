@@ -91,6 +91,19 @@ expect 0 strake daemon stop
 daemon_pid=
 say "arrays that do not run are listed with the commands that start them"
 
+# Members of the group of the socket may use it, by a supplementary group as well. Nobody else may.
+if [[ $(id -u) -eq 0 ]]; then
+    start_daemon
+    chmod 755 "$work"
+    cp "$STRAKE_BIN_DIR/strake" "$work/strake"
+    stranger() { setpriv --reuid 65534 --regid 65534 "$@" "$work/strake" status; }
+    expect 4 stranger --clear-groups
+    grep -q "no permission" "$work/err" || fail "the refusal does not name the reason: $(<"$work/err")"
+    expect 0 stranger --groups 0
+    stop_daemon
+    say "a member of the group of the socket may use it"
+fi
+
 # A restore that cannot do all steps does not succeed.
 start_daemon
 expect 0 strake config backup "$work/backup.json"

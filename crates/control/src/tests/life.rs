@@ -505,3 +505,13 @@ fn f36_drives_alone_bring_back_array_exports_and_settings() {
     let offered = control.with(|m| m.exports()).expect("it answers");
     assert!(offered.iter().all(|e| e.state == "online" && e.listen == listen), "{offered:#?}");
 }
+
+#[test]
+fn a_member_in_use_is_not_re_added() {
+    let (control, _) = Testbed::raid6(4);
+    let none = "no member of array tank is out of use";
+    check_refused(control.readd_member(&readd(None)), State, none);
+    control.fail_member(&fail("tank", 1)).expect("one is allowed");
+    check_refused(control.readd_member(&readd(Some(2))), State, "member 2 of array tank is in use");
+    assert_eq!(control.readd_member(&readd(Some(1))).expect("it is out").result, "changed");
+}

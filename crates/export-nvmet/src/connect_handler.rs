@@ -25,6 +25,8 @@ pub(crate) struct ConnectHandler {
     pub(crate) from: Option<IpAddr>,
     /// The names that TLS authenticated; `None` without TLS.
     pub(crate) proven: Option<Proven>,
+    /// The number of the connection.
+    pub(crate) began: u64,
 }
 
 impl ConnectHandler {
@@ -111,7 +113,13 @@ impl Directory for ConnectHandler {
         };
         let connection_slot = ConnectionSlot::take(subsystem).map_err(no_connection_slot)?;
         if queue == 0 && !subsystem.add_controller(&controller) {
-            return Err(Refusal::plain(Status::BUSY));
+            let is_allowed = subsystem.admits(host);
+            let status = if is_allowed { Status::BUSY } else { Status::INVALID_HOST };
+            return Err(Refusal::plain(status));
+        }
+        // This check follows the addition: a disconnect finds the controller, or is found here.
+        if self.registry.is_cut_off(host, self.began) {
+            return Err(Refusal::plain(Status::INVALID_HOST));
         }
         Ok(Admission { place, room: Room::ConnectionSlot(connection_slot) })
     }

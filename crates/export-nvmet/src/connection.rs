@@ -286,7 +286,9 @@ impl Protocol for Registry {
     type Connection = Connection;
 
     fn greet(self: &Arc<Self>, from: Option<IpAddr>) -> (Beginning, Vec<u8>) {
-        let connect_handler = ConnectHandler { registry: Arc::clone(self), from, proven: None };
+        let began = self.begin();
+        let registry = Arc::clone(self);
+        let connect_handler = ConnectHandler { registry, from, proven: None, began };
         (Beginning::new(connect_handler), Vec::new())
     }
 

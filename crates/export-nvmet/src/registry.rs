@@ -79,6 +79,11 @@ pub(crate) struct Registry {
     pub(crate) tls: TlsKeys,
     /// Counters of rejected hosts.
     pub(crate) audit: Audit,
+    /// The number of connections that have begun.
+    begun: AtomicU64,
+    /// The connections that had begun when a host was disconnected last. They get no controller, because they may have
+    /// authenticated with secrets or keys that were replaced since.
+    cutoffs: Mutex<BTreeMap<String, u64>>,
 }
 
 impl Registry {
@@ -99,6 +104,8 @@ impl Registry {
             keys: Mutex::new(BTreeMap::new()),
             tls: TlsKeys::default(),
             audit: Audit::default(),
+            begun: AtomicU64::new(0),
+            cutoffs: Mutex::new(BTreeMap::new()),
         }
     }
 
@@ -271,8 +278,35 @@ impl Registry {
         Some(subsystem)
     }
 
-    /// Dismisses the controllers of a host, and returns the subsystems to which it had connected queues.
+    /// The number of a connection that begins now.
+    pub(crate) fn begin(&self) -> u64 {
+        self.begun.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// The map of a poisoned lock is consistent: each change is one step.
+    fn cutoffs(&self) -> MutexGuard<'_, BTreeMap<String, u64>> {
+        self.cutoffs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// True if the host was disconnected after the connection with this number had begun.
+    pub(crate) fn is_cut_off(&self, host: &str, began: u64) -> bool {
+        self.cutoffs().get(host).is_some_and(|cutoff| began <= *cutoff)
+    }
+
+    /// Dismisses the controllers of a host, and returns the subsystems to which it had connected queues. Connections in
+    /// progress get no controller.
     pub(crate) fn dismiss(&self, host: &str) -> Vec<Arc<Subsystem>> {
+        {
+            // This precedes the scan of the controllers: a connection adds its controller before it reads the number.
+            let mut cutoffs = self.cutoffs();
+            cutoffs.insert(host.to_owned(), self.begun.load(Ordering::Acquire));
+            if cutoffs.len() > HOSTS_MAX {
+                // A handshake has a time limit, so the oldest number is no longer needed.
+                let oldest = cutoffs.iter().min_by_key(|(_, cutoff)| **cutoff);
+                let oldest = oldest.map(|(host, _)| host.clone());
+                oldest.and_then(|host| cutoffs.remove(&host));
+            }
+        }
         let mut known: Vec<_> = self.lock().iter().flat_map(BTreeMap::values).cloned().collect();
         known.retain(|subsystem| subsystem.taken_by(host) > 0);
         known.iter().for_each(|subsystem| subsystem.dismiss(|other| other == host));

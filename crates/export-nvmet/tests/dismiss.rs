@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{BLOCK, HOST, Host, Machine, SUBSYSTEM, code, export, until};
+use common::{BLOCK, HOST, Host, Machine, SUBSYSTEM, export, until};
 use std::sync::Arc;
 use std::thread;
 use strake_dev_mem::{Effect, Ops, RamDevice, Rule};
@@ -102,16 +102,35 @@ fn the_wait_ends_with_the_last_io_of_the_host() {
     assert_eq!(queues(&machine), 0);
 }
 
-/// The host was allowed when it sent its Connect command for the admin queue, and no longer when it connects an I/O
-/// queue.
+/// A connection that began before the disconnect may have authenticated with a key that was replaced since.
+#[test]
+fn a_connection_in_progress_is_rejected_after_a_disconnect() {
+    let machine = machine();
+    let (mut early, mut late) = (Host::asked(&machine), Host::asked(&machine));
+    assert!(machine.target.disconnect_host(HOST).is_none(), "it has no queue");
+    assert!(early.connect_as((HOST, SUBSYSTEM), 0, 0xffff, 0).is_err());
+    assert_eq!(early.said, Status::INVALID_HOST);
+    assert!(late.connect_as((OTHER, SUBSYSTEM), 0, 0xffff, 0).is_ok(), "another host may go on");
+    let (_admin, mut io) = controller(&machine, HOST);
+    assert_eq!(io.read(1, 1).1, 0, "a new connection is accepted");
+}
+
+/// The controller remains while a write is in flight, and its host connects one more queue.
 #[test]
 fn a_dismissed_controller_gets_no_further_queue() {
-    let machine = machine();
+    let (machine, plan) = Machine::planned(drive());
+    let rule = plan.add(Rule::new(Ops::WRITE, Effect::Hang));
     let mut admin = Host::asked(&machine);
-    let id = admin.connect_as((HOST, SUBSYSTEM), 0, 0xffff, 0).expect("a controller") as u16;
+    let id = admin.connect(0, 0xffff, 0).expect("a controller") as u16;
     admin.enable();
-    assert!(machine.target.set_hosts(SUBSYSTEM, &[OTHER.to_owned()]).expect("it is there").wait());
-    let mut io = Host::asked(&machine);
-    let refused = io.connect_as((HOST, SUBSYSTEM), 1, id, 0).expect_err("it has no controller");
-    assert_ne!(refused, code(Status::SUCCESS));
+    let mut io = machine.queue(1, id);
+    let sgl = Sgl::InCapsule { offset: 0, length: BLOCK as u32 };
+    io.send(1, sgl, &[(1, 1)], &[7; BLOCK]);
+    until("the write is at the device", || plan.struck(rule) == Some(1));
+    let gone = machine.target.disconnect_host(HOST).expect("it is connected");
+    until("the admin queue is closed", || queues(&machine) == 1);
+    let mut more = Host::asked(&machine);
+    assert!(more.connect(2, id, 0).is_err(), "the controller is dismissed");
+    plan.release();
+    assert!(gone.wait(), "nothing is left");
 }

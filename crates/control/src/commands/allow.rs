@@ -3,21 +3,22 @@
 use std::collections::BTreeSet;
 
 use strake_api::v1::{
-    DisconnectHostRequest, ExportChange, HostChange, ReleaseExportRequest, SetExportRequest,
+    DisconnectHostRequest, ExportChange, HostChange, ListExportsRequest, ReleaseExportRequest,
+    SetExportRequest,
 };
 use strake_export_nvmet::{Dismissal, nqn};
 use strake_wording::{command, say};
 
-use crate::commands::exports::{export_change, lock_kept_hosts};
+use crate::commands::exports::export_change;
 use crate::commands::hosts::host_change;
 use crate::control::Control;
 use crate::error::ControlError;
 use crate::events::{EventKind, Note};
-use crate::exports::keys::check_keys;
-use crate::exports::requests::request_of;
+use crate::exports::keys::{check_keys, keys_of};
+use crate::exports::requests::allows;
 use crate::limits::HOSTS_MAX;
 use crate::manager::Manager;
-use crate::record::store::{Config, ExportRecord};
+use crate::record::store::{Config, ExportRecord, HostRecord};
 
 impl Control {
     /// Changes the hosts that may connect to an export, and waits without the lock for the I/O of disconnected hosts.
@@ -36,7 +37,7 @@ impl Control {
     /// host that is not connected, the result is "unchanged".
     ///
     /// # Errors
-    /// If the name is not valid, or I/O of the host does not complete.
+    /// If there is no such host, or I/O of the host does not complete.
     pub fn disconnect_host(
         &self,
         request: &DisconnectHostRequest,
@@ -45,8 +46,17 @@ impl Control {
         check_name(name)?;
         let dismissals: Vec<Dismissal> = self.run(|m| {
             m.check_open()?;
+            let is_known = m.records.hosts.iter().any(|host| host.nqn == *name)
+                || m.records.exports.iter().any(|export| allows(export, name));
             let servers = m.exports.servers();
-            Ok(servers.filter_map(|server| server.disconnect_host(name)).collect())
+            let gone: Vec<Dismissal> = servers.filter_map(|s| s.disconnect_host(name)).collect();
+            // A mistyped name must not look like a host that is disconnected.
+            if gone.is_empty() && !is_known {
+                let what =
+                    format!("no export allows host {name:?}; see the hosts of exports with: ");
+                return Err(ControlError::not_found(say(what).run(ListExportsRequest {})));
+            }
+            Ok(gone)
         })?;
         wait(&dismissals)?;
         let result = if dismissals.is_empty() { "unchanged" } else { "changed" };
@@ -98,25 +108,59 @@ fn hosts_after(hosts: &[String], request: &SetExportRequest) -> Result<Vec<Strin
     }
 }
 
-/// The steps of a change, as a plan shows them.
-fn steps(before: &[String], after: &[String], others: &[String]) -> Vec<String> {
-    let new = after.iter().filter(|name| !before.contains(name));
-    let gone = before.iter().filter(|name| !after.contains(name));
-    let new = new.map(|name| format!("allow host {name}"));
-    let gone = gone.map(|name| format!("disconnect host {name}, and reject it from now on"));
-    let others = others.iter().map(|name| format!("the same for export {name} of this subsystem"));
-    new.chain(gone).chain(others).collect()
+/// A change of the hosts of a subsystem, as it will be recorded.
+struct Change {
+    config: Config,
+    /// The exports of the subsystem with their new hosts.
+    exports: Vec<ExportRecord>,
+    /// Hosts that had to authenticate where the array was before. They become known here without their secrets.
+    locked: Vec<HostRecord>,
 }
 
-/// A configuration in which `hosts` may connect to all exports of the subsystem `nqn`.
-fn with_hosts(config: &Config, nqn: &str, hosts: &[String]) -> Config {
+/// The change of the subsystem `nqn` to `hosts`.
+///
+/// # Errors
+/// If the exports are secure, and a host has no key for TLS.
+fn change_of(config: &Config, nqn: &str, hosts: &[String]) -> Result<Change, ControlError> {
     let mut config = config.clone();
     for subsystem in config.exports.iter_mut().filter_map(|export| export.nvme.as_mut()) {
         if subsystem.nqn == nqn {
             subsystem.hosts = hosts.to_vec();
         }
     }
-    config
+    let of_subsystem = |e: &&ExportRecord| e.nvme.as_ref().is_some_and(|nvme| nvme.nqn == nqn);
+    let exports: Vec<ExportRecord> = config.exports.iter().filter(of_subsystem).cloned().collect();
+    let arrays = config.arrays.iter().filter(|a| exports.iter().any(|e| e.array == a.uuid));
+    let mut locked: Vec<HostRecord> = arrays.flat_map(|array| array.kept_hosts.clone()).collect();
+    locked.retain(|kept| {
+        hosts.contains(&kept.nqn) && config.hosts.iter().all(|known| known.nqn != kept.nqn)
+    });
+    locked.sort_by(|a, b| a.nqn.cmp(&b.nqn));
+    locked.dedup_by(|a, b| a.nqn == b.nqn);
+    config.hosts.extend(locked.iter().cloned());
+    exports.iter().try_for_each(|export| check_keys(export, &config))?;
+    Ok(Change { config, exports, locked })
+}
+
+/// The steps of a change, as a plan shows them.
+fn steps(
+    before: &[String],
+    after: &[String],
+    request: &SetExportRequest,
+    change: &Change,
+) -> Vec<String> {
+    let new = after.iter().filter(|name| !before.contains(name));
+    let gone = before.iter().filter(|name| !after.contains(name));
+    let new = new.map(|name| format!("allow host {name}"));
+    let gone = gone.map(|name| format!("disconnect host {name}, and reject it from now on"));
+    let unknown = request.deny_hosts.iter().filter(|name| !before.contains(name));
+    let unknown = unknown.map(|name| format!("host {name} may not connect anyway: check its name"));
+    let others = change.exports.iter().filter(|other| other.name != request.name);
+    let others =
+        others.map(|other| format!("the same for export {} of this subsystem", other.name));
+    let locked = change.locked.iter();
+    let locked = locked.map(|host| format!("host {} needs its secret or key first", host.nqn));
+    new.chain(gone).chain(locked).chain(others).chain(unknown).collect()
 }
 
 impl Manager {
@@ -127,45 +171,36 @@ impl Manager {
     ) -> Result<(ExportChange, Vec<Dismissal>), ControlError> {
         self.check_open()?;
         let record = self.records.export_record(&request.name)?.clone();
-        let Some(subsystem) = record.nvme.clone() else {
+        let Some(subsystem) = &record.nvme else {
             let what =
                 format!("export {} is offered over NBD, which has no host names", record.name);
             return Err(ControlError::usage(what));
         };
         let hosts = hosts_after(&subsystem.hosts, request)?;
-        let of_subsystem =
-            |e: &&ExportRecord| e.nvme.as_ref().is_some_and(|nvme| nvme.nqn == subsystem.nqn);
-        let config = with_hosts(&self.records.config, &subsystem.nqn, &hosts);
-        let records: Vec<ExportRecord> =
-            config.exports.iter().filter(of_subsystem).cloned().collect();
-        let others = records.iter().filter(|other| other.name != record.name);
-        let others: Vec<String> = others.map(|other| other.name.clone()).collect();
-        let mut plan = steps(&subsystem.hosts, &hosts, &others);
-        plan.extend(self.left_reservations(&record, &hosts));
+        let next = change_of(&self.records.config, &subsystem.nqn, &hosts)?;
+        let mut plan = steps(&subsystem.hosts, &hosts, request, &next);
+        let left = next.exports.iter().filter_map(|export| self.left_reservations(export, &hosts));
+        plan.extend(left);
         let is_changed = hosts != subsystem.hosts;
         if request.dry_run {
-            records.iter().try_for_each(|record| check_keys(record, &config))?;
             let change = export_change(self, "planned", &record);
             return Ok((ExportChange { plan, ..change }, Vec::new()));
         }
+        let Change { config, exports, locked } = next;
         if is_changed {
-            for record in &records {
-                lock_kept_hosts(self, &request_of(record), &record.array)?;
-            }
-            // The hosts with kept secrets are recorded now.
-            let config = with_hosts(&self.records.config, &subsystem.nqn, &hosts);
-            records.iter().try_for_each(|record| check_keys(record, &config))?;
             self.records.put(&config)?;
+            for host in &locked {
+                let keys = keys_of(host)?;
+                self.exports.servers().for_each(|server| server.set_keys(&host.nqn, &keys));
+            }
         }
         // Also if nothing changed: an earlier command may not have waited long enough.
-        let servers =
-            records.iter().filter_map(|record| Some((record, self.exports.at(&record.listen)?)));
-        let dismissals = servers.filter_map(|(record, server)| server.set_hosts(record)).collect();
-        let Some(record) = records.into_iter().find(|other| other.name == record.name) else {
-            return Err(ControlError::not_found(format!("there is no export {}", request.name)));
-        };
+        let servers = exports.iter().filter_map(|e| Some((e, self.exports.at(&e.listen)?)));
+        let dismissals = servers.filter_map(|(e, server)| server.set_hosts(e)).collect();
+        let record = exports.into_iter().find(|e| e.name == record.name).unwrap_or(record);
         if !is_changed {
-            return Ok((export_change(self, "unchanged", &record), dismissals));
+            let change = export_change(self, "unchanged", &record);
+            return Ok((ExportChange { plan, ..change }, dismissals));
         }
         let what = format!("hosts of export {}: {}", record.name, plan.join("; "));
         self.record(Note::new(EventKind::HostChanged, format!("export/{}", record.name), what));
@@ -176,11 +211,14 @@ impl Manager {
     /// What remains of hosts that may no longer connect.
     fn left_reservations(&self, record: &ExportRecord, hosts: &[String]) -> Option<String> {
         let reservations = self.exports.at(&record.listen)?.reservations(record)?;
-        let left = reservations.registrants.iter().find(|host| !hosts.contains(&host.name))?;
-        Some(format!(
-            "keep the reservation key of host {}; to release all reservations: {}",
-            left.name,
-            command(&ReleaseExportRequest { name: record.name.clone() })
-        ))
+        let left = reservations.registrants.iter().filter(|host| !hosts.contains(&host.name));
+        let left: Vec<&str> = left.map(|host| host.name.as_str()).collect();
+        (!left.is_empty()).then(|| {
+            let release = command(&ReleaseExportRequest { name: record.name.clone() });
+            let (hosts, export) = (left.join(", "), &record.name);
+            format!(
+                "keep the reservation keys of {hosts} in export {export}; to release all: {release}"
+            )
+        })
     }
 }

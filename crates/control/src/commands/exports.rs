@@ -175,7 +175,7 @@ pub(crate) fn would_export(
 
 /// Records hosts that had to authenticate where the array was before: an export of it admits none of them by its name
 /// alone. One that is known here stays as it is.
-pub(crate) fn lock_kept_hosts(
+fn lock_kept_hosts(
     manager: &mut Manager,
     request: &CreateExportRequest,
     array: &str,

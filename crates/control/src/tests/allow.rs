@@ -5,6 +5,7 @@ use super::{Testbed, check_refused, exports, nvme_tcp, raid6};
 use crate::control::Control;
 use crate::error::ControlError;
 use crate::error::ControlErrorKind::{NotFound, State, Usage};
+use crate::record::store::{Config, Covered, HostRecord};
 use strake_api::v1::{
     AddHostRequest, CreateArrayRequest, CreateExportRequest, DisconnectHostRequest, ExportChange,
     SetExportRequest,
@@ -50,6 +51,10 @@ fn hosts_are_allowed_and_denied_while_the_export_is_offered() {
     assert_eq!(changed.export.expect("it says which").allow_hosts, [OTHER, HOST]);
     assert!(is_admitted(&control, HOST) && is_admitted(&control, OTHER));
     assert_eq!(set(&control, &[OTHER], &[], false).expect("again").result, "unchanged");
+    let mistyped =
+        set(&control, &[], &["nqn.2014-08.org.example:othre"], false).expect("unchanged");
+    assert_eq!(mistyped.result, "unchanged");
+    assert!(mistyped.plan[0].ends_with("check its name"), "{:?}", mistyped.plan);
     assert_eq!(set(&control, &[], &[HOST], false).expect("it is denied").result, "changed");
     assert!(!is_admitted(&control, HOST) && is_admitted(&control, OTHER));
 
@@ -110,6 +115,28 @@ fn the_change_applies_to_all_exports_of_the_subsystem() {
     assert_eq!(lists, [[OTHER], [OTHER]]);
 }
 
+/// The array came from another host, where this host had to authenticate.
+#[test]
+fn a_host_whose_secrets_are_elsewhere_is_allowed_and_locked() {
+    let (control, _) = Testbed::raid6(4);
+    control.run(|m| m.create_export(&request())).expect("it is offered");
+    let covered = Covered { secret: true, ..Covered::default() };
+    let kept = HostRecord { nqn: OTHER.into(), covered, ..HostRecord::default() };
+    let keep = |config: &mut Config| config.arrays[0].kept_hosts.push(kept.clone());
+    control.run(|m| m.records.change(keep)).expect("it is recorded");
+    let planned = set(&control, &[OTHER], &[], true).expect("it is possible");
+    let step = format!("host {OTHER} needs its secret or key first");
+    assert!(planned.plan.contains(&step), "{:?}", planned.plan);
+    let hosts = || control.with(|m| m.list_hosts().hosts).expect("it answers");
+    assert_eq!(hosts(), []);
+    let changed = set(&control, &[OTHER], &[], false).expect("it is possible");
+    assert_eq!((changed.result.as_str(), changed.plan), ("changed", planned.plan));
+    assert_eq!(hosts()[0].state, "locked");
+    let export = only_export(&control);
+    let answer = connect_as(&export.listen, OTHER, &export.nqn);
+    assert_ne!(answer[2] & 2, 0, "its name alone does not suffice");
+}
+
 #[test]
 fn a_disconnect_keeps_the_host_allowed() {
     let (control, _) = Testbed::raid6(4);
@@ -117,6 +144,7 @@ fn a_disconnect_keeps_the_host_allowed() {
     control.run(|m| m.add_host(&host(SECRET, ""))).expect("a secret");
     let disconnect =
         |nqn: &str| control.disconnect_host(&DisconnectHostRequest { nqn: nqn.into() });
+    check_refused(disconnect(OTHER), NotFound, "no export allows host");
     let change = disconnect(HOST).expect("it is not connected");
     assert_eq!(change.result, "unchanged");
     assert!(change.host.expect("it says which").proof, "its secret is known");

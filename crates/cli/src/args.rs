@@ -55,12 +55,7 @@ pub struct Global {
     )]
     pub output: Format,
     /// The same as --output json.
-    #[arg(
-        long,
-        global = true,
-        conflicts_with = "output",
-        help_heading = "Options of every command"
-    )]
+    #[arg(long, global = true, help_heading = "Options of every command")]
     pub json: bool,
     /// Print no answer. Errors, warnings and exit codes remain.
     #[arg(short, long, global = true, help_heading = "Options of every command")]
@@ -283,7 +278,7 @@ pub enum DaemonVerb {
   strake daemon stop --accept data")]
     Stop(DaemonStop),
     /// Stop the daemon and start it again with the same options. A daemon that does not run is started as it was last
-    /// started. The unit of a daemon that systemd started is restarted.
+    /// started. For a daemon that systemd started, use systemctl restart.
     #[command(after_help = "Examples:
   strake daemon restart")]
     Restart(DaemonStop),

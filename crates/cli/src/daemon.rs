@@ -27,6 +27,9 @@ const PROGRAM: &str = "straked";
 /// Beginning of the variables of the environment that set options of the daemon.
 const VARIABLES: &[u8] = b"STRAKE_";
 
+/// Variables that are options of the daemon, as it records them.
+const OPTIONS: [&str; 4] = ["STRAKE_METRICS", "STRAKE_KERNEL", "STRAKE_CONFIG", "RUST_LOG"];
+
 /// State directory of the service, `StateDirectory=` of packaging/straked.service.
 const SERVICE_STATE: &str = "/var/lib/strake";
 
@@ -83,8 +86,10 @@ impl Launch {
     fn command(&self) -> Command {
         if let Some(line) = &self.recorded {
             let mut command = Command::new("/bin/sh");
-            // The line may begin with variables, which `exec` does not accept and `env` does.
-            command.arg("-c").arg(format!("exec env {line}"));
+            // The line may begin with variables, which `exec` does not accept and `env` does. Those of the caller are
+            // not options of the former daemon.
+            let unset: String = OPTIONS.iter().map(|name| format!("-u {name} ")).collect();
+            command.arg("-c").arg(format!("exec env {unset}{line}"));
             command.env("PATH", path_with(self.program.parent())).stdin(Stdio::null());
             return command;
         }
@@ -107,28 +112,6 @@ fn path_with(folder: Option<&Path>) -> OsString {
     let first = folder.filter(|folder| folder.is_absolute()).map(Path::to_owned);
     let all: Vec<PathBuf> = first.into_iter().chain(std::env::split_paths(&path)).collect();
     std::env::join_paths(all).unwrap_or(path)
-}
-
-/// Restarts a unit of systemd, and waits until its daemon answers on `socket`.
-///
-/// # Errors
-/// When systemd refuses, or the daemon does not answer.
-pub async fn restart_unit(unit: &str, socket: &Path) -> Result<(), CliError> {
-    let mut command = Command::new("systemctl");
-    let ended = command.arg("restart").arg(unit.trim_matches('\'')).stdin(Stdio::null()).status();
-    let ended = ended.map_err(|e| CliError::io("cannot run systemctl", &e))?;
-    if !ended.success() {
-        let text =
-            format!("systemctl restart {unit} ended with {ended}; see systemctl status {unit}");
-        return Err(CliError { kind: ErrorKind::Ended, text });
-    }
-    for _ in 0..START_ATTEMPTS {
-        if Connection::try_open(socket).await.is_ok() {
-            return Ok(());
-        }
-        tokio::time::sleep(START_RETRY).await;
-    }
-    Err(CliError::no_daemon(socket, "it does not answer after the restart of its unit"))
 }
 
 /// Becomes the daemon; returns only when it cannot.

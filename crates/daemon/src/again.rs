@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 use strake_api::limits::AGAIN_SUFFIX;
 
-use crate::args::{CORES, SOCKET, STATE_DIR};
+use crate::args::{CONFIG, CORES, SOCKET, STATE_DIR};
 
 /// Environment variables that have the effect of options.
 const VARIABLES: [&str; 4] = ["STRAKE_METRICS", "STRAKE_KERNEL", "STRAKE_CONFIG", "RUST_LOG"];
@@ -22,8 +22,10 @@ const VARIABLES: [&str; 4] = ["STRAKE_METRICS", "STRAKE_KERNEL", "STRAKE_CONFIG"
 /// name of the program. If the directory cannot be written, this is logged, and the daemon serves nevertheless.
 pub fn write_down(socket: &Path, state_dir: &Path, arguments: &[OsString]) {
     let variables = VARIABLES.iter().filter_map(|name| Some((*name, std::env::var_os(name)?)));
-    let variables: Vec<(&str, OsString)> = variables.collect();
-    let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let mut variables: Vec<(&str, OsString)> = variables.collect();
+    for (_, path) in variables.iter_mut().filter(|(name, _)| *name == "STRAKE_CONFIG") {
+        *path = absolute(Path::new(&*path)).into_os_string();
+    }
     let socket = absolute(socket);
     let line = match service() {
         Some(unit) => format!("systemctl start {}", quoted(&unit)),
@@ -34,6 +36,10 @@ pub fn write_down(socket: &Path, state_dir: &Path, arguments: &[OsString]) {
     if let Err(error) = replace(&path, &line) {
         tracing::warn!(path = %path.display(), %error, "how to start the daemon again is not written down");
     }
+}
+
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
 /// Returns the systemd unit that started this process directly, if any (systemd.exec(5), cgroups(7)).
@@ -75,6 +81,7 @@ pub(crate) fn command(
 ) -> String {
     let mut rest: Vec<&OsStr> = Vec::new();
     let mut cores: Option<String> = None;
+    let mut config: Option<PathBuf> = None;
     let mut at = arguments.iter();
     while let Some(argument) = at.next() {
         let text = argument.to_string_lossy();
@@ -90,10 +97,16 @@ pub(crate) fn command(
                     cores = value;
                 }
             }
+            // The command may be executed in another folder.
+            CONFIG => {
+                let value =
+                    value.or_else(|| at.next().map(|next| next.to_string_lossy().into_owned()));
+                config = value.map(|path| absolute(Path::new(&path)));
+            }
             _ => rest.push(argument),
         }
     }
-    let plain = rest.is_empty() && variables.is_empty();
+    let plain = rest.is_empty() && config.is_none() && variables.is_empty();
     let mut words: Vec<String> = variables
         .iter()
         .map(|(name, value)| format!("{name}={}", quoted(&value.to_string_lossy())))
@@ -103,6 +116,8 @@ pub(crate) fn command(
     words.extend([SOCKET.to_owned(), quoted(&socket.to_string_lossy())]);
     words.extend([STATE_DIR.to_owned(), quoted(&state_dir.to_string_lossy())]);
     words.extend(cores.iter().flat_map(|cores| [CORES.to_owned(), quoted(cores)]));
+    let config = config.iter().map(|path| quoted(&path.to_string_lossy()));
+    words.extend(config.flat_map(|path| [CONFIG.to_owned(), path]));
     words.extend(rest.iter().map(|argument| quoted(&argument.to_string_lossy())));
     words.join(" ")
 }

@@ -17,6 +17,9 @@ pub const SOCKET: &str = "--socket";
 /// The option that names the state directory.
 pub const STATE_DIR: &str = "--state-dir";
 
+/// The option that names the configuration file.
+pub const CONFIG: &str = "--config";
+
 /// The option that names the CPUs for data cores.
 pub const CORES: &str = "--cores";
 

@@ -41,6 +41,11 @@ fn the_command_that_starts_it_again_names_the_state_directory_and_all_that_was_g
     let more = ["--cores", "auto", "--assemble-timeout", "never", "--log=json"];
     let all = format!("straked {base} --cores auto --assemble-timeout never --log=json");
     check(&more, &[], &all);
+    // The command may be executed in another folder.
+    let config = std::path::absolute("rel.toml").expect("there is a folder");
+    let config = format!("straked {base} --config {}", config.display());
+    check(&["--config", "rel.toml"], &[], &config);
+    check(&["--config=rel.toml"], &[], &config);
     let metrics = format!("STRAKE_METRICS='unix:/it'\\''s' straked {base}");
     check(&[], &[("STRAKE_METRICS", "unix:/it's")], &metrics);
 }

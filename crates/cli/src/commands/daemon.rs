@@ -28,10 +28,6 @@ pub async fn run(verb: DaemonVerb, socket: &Path, out: &Output) -> Result<Exit, 
         }
         DaemonVerb::Restart(arguments) => {
             let former = Former::trusted(socket)?;
-            if let Some(unit) = former.unit() {
-                daemon::restart_unit(unit, socket).await?;
-                return started(socket, out).await;
-            }
             let launch = daemon::Launch::again(&former, socket)?;
             match Connection::open(socket).await {
                 Ok(connection) => drop(stop(connection, &arguments).await?),

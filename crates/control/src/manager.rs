@@ -106,8 +106,6 @@ pub struct Manager {
     /// The newest known label of each recorded array.
     pub(crate) newest: Newest,
     events: Arc<Events>,
-    /// Describes the loss of the configuration before this start.
-    state_lost: Option<String>,
     /// The last reported problem of the state directory.
     reported_trouble: Option<String>,
     pub(crate) started: Instant,
@@ -145,11 +143,13 @@ impl Manager {
                 .next(GetStatusRequest {});
             events.record(note);
         }
-        let (newest, unknown) = Newest::read(&state);
-        let state_lost = store.was_new().then(|| newest.lost(&store.file())).flatten();
-        let lost = state_lost
-            .as_ref()
-            .map(|what| Note::new(EventKind::StateLost, "daemon", what).next(state_remedy()));
+        let (mut newest, unknown) = Newest::read(&state);
+        if store.was_new() {
+            newest.note_lost();
+        }
+        let lost = newest.lost(&store.file(), &config);
+        let lost =
+            lost.map(|what| Note::new(EventKind::StateLost, "daemon", what).next(state_remedy()));
         for note in unknown.into_iter().chain(lost) {
             events.record(note);
         }
@@ -171,7 +171,6 @@ impl Manager {
             whole_files: BTreeSet::new(),
             newest,
             events,
-            state_lost,
             reported_trouble: None,
             started: Instant::now(),
             sick: Sick::default(),
@@ -213,9 +212,9 @@ impl Manager {
         std::mem::take(&mut self.cores)
     }
 
-    /// Describes the loss of the configuration before this start, until an array is recorded again.
-    pub(crate) fn state_lost(&self) -> Option<&str> {
-        self.state_lost.as_deref().filter(|_| self.records.arrays.is_empty())
+    /// Describes the loss of the configuration before this start, until all arrays are recorded again.
+    pub(crate) fn state_lost(&self) -> Option<String> {
+        self.newest.lost(&self.records.store.file(), &self.records)
     }
 
     /// Returns the reason why the state directory refuses writes, if any.

@@ -1,6 +1,6 @@
 //! Checks for faults and risks of arrays, drives, exports and the host, with remedies.
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use strake_api::v1::{
     AddHostRequest, Array, DoctorCheck, DoctorReport, Drive, Hook, ListEventsRequest, Problem,
@@ -9,8 +9,10 @@ use strake_api::v1::{
 use strake_units::MemberSet;
 use strake_wording::{Text, replace, say, show};
 
+use crate::bounded;
 use crate::control::Control;
 use crate::error::ControlError;
+use crate::limits::LOOK_LIMIT;
 use crate::manager::Manager;
 use crate::policy::advice::spare_next;
 use crate::policy::spares::fits;
@@ -77,8 +79,9 @@ impl Control {
     /// # Errors
     /// If an earlier command panicked.
     pub fn doctor(&self) -> Result<DoctorReport, ControlError> {
-        let mut checks = self.with(all_checks)?;
-        // This queries the drives, so the lock is not held.
+        let (mut checks, hooks) = self.with(|m| (all_checks(m), hooks_of(m)))?;
+        // These access drives and files, so the lock is not held.
+        checks.extend(hooks.iter().map(|(hook, fails)| of_hook(hook, *fails)));
         let drives = self.list_drives()?;
         checks.extend(drives.iter().flat_map(of_drive));
         let arrays = self.with(|m| m.arrays())?;
@@ -123,10 +126,14 @@ fn all_checks(manager: &mut Manager) -> Checks {
         let add = AddHostRequest { nqn: host.nqn.clone(), ..Default::default() };
         check(format!("host {}", host.nqn), Finding::Warning, what, add)
     }));
-    let hooks = manager.list_hooks().hooks;
-    checks.extend(hooks.iter().map(|hook| of_hook(hook, manager.hooks.is_failing(hook))));
     checks.extend(of_daemon(manager));
     checks
+}
+
+/// Returns the hooks, and whether each fails.
+fn hooks_of(manager: &Manager) -> Vec<(Hook, bool)> {
+    let hooks = manager.list_hooks().hooks.into_iter();
+    hooks.map(|hook| (hook.clone(), manager.hooks.is_failing(&hook))).collect()
 }
 
 fn of_spares(manager: &Manager) -> Checks {
@@ -301,7 +308,9 @@ fn of_redundancy(array: &Array) -> (Finding, DoctorCheck) {
 
 /// The program of a hook, if it does not exist.
 fn missing_program(hook: &Hook) -> Option<&str> {
-    let is_missing = hook.kind == "exec" && !Path::new(&hook.target).exists();
+    let path = PathBuf::from(&hook.target);
+    let exists = || bounded::within("hook program", LOOK_LIMIT, move || path.try_exists());
+    let is_missing = hook.kind == "exec" && matches!(exists(), Some(Ok(false)));
     is_missing.then_some(hook.target.as_str())
 }
 

@@ -36,7 +36,8 @@ impl Control {
             let mut look = places_to_look(m, &ImportArraysRequest::default());
             look.extend(m.records.destroyed.iter().flat_map(|record| record.drives.clone()));
             let running: Vec<String> = m.running.iter().map(|array| array.uuid()).collect();
-            Ok(((look, running), Vec::new()))
+            // Another scan would find the drives of this one in use.
+            Ok(((look, running), vec!["scan for arrays".to_owned()]))
         })?;
         let mut response = ListImportableResponse::default();
         let mut found = Scanned::new();
@@ -46,7 +47,7 @@ impl Control {
         }
         for path in look.iter().filter(|path| !request.drives.contains(path)) {
             match glance(&mut reserved, &mut found, path) {
-                // A drive that was not named may be absent, busy, or hold something else.
+                // A drive that was not named may be absent, or hold something else.
                 Ok(()) | Err(Unused::Otherwise(_)) => {}
                 Err(Unused::Label(error)) => response.warnings.push(error.what),
             }
@@ -79,11 +80,13 @@ fn importable_view(
     uuid: &str,
     found: &Found,
 ) -> Result<ArrayMessage, ControlError> {
-    let (mut record, is_known, older) = control.with(|m| {
+    let (mut record, is_known, taken, older) = control.with(|m| {
         let known = m.records.record_of(uuid).cloned();
         let record = known.clone().unwrap_or_else(|| found.record(uuid));
+        // Another array may have the name.
+        let taken = m.records.check_import(&record).err();
         let older = m.newest.objection(&record, &found.drives);
-        (record, known.is_some(), older)
+        (record, known.is_some(), taken, older)
     })?;
     record.name.clone_from(&found.name);
     let policy = AssemblePolicy { allow_degraded: false, accept_loss: false };
@@ -96,7 +99,13 @@ fn importable_view(
         false => crate::remedy::on_drives(text, &found.paths()),
     };
     let (mut view, next) = match verdict {
-        Ok(view) => (view, on(Text::from(import(&found.name)))),
+        Ok(view) => match taken {
+            None => (view, on(Text::from(import(&found.name)))),
+            Some(taken) => {
+                let next = say("unload or rename the other array, then: ").run(import(uuid));
+                (ArrayMessage { reason: taken.what, ..view }, on(next))
+            }
+        },
         Err(error) => {
             let offline = Offline::new(&record, &error, &found.drives);
             let view = offline.view(&record, Vec::new());

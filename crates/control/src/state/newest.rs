@@ -4,7 +4,7 @@
 //! mirror that went out first and returns alone looks like an unchanged array. This host ran the array, so it knows the
 //! newest state, and only an operator may start an array from older drives.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 
@@ -36,13 +36,15 @@ pub(crate) struct Newest {
     marks: Marks,
     /// The state on disk; `None` before the first write.
     written: Option<Marks>,
+    /// Arrays whose configuration was lost, and that are not recorded again.
+    lost: BTreeSet<String>,
 }
 
 impl Newest {
     /// Reads the file in the directory. If the file is unreadable, returns an event and no state: the labels alone
     /// decide, and the file is renamed for an inspection by the operator.
     pub(crate) fn read(state: &StateFolder) -> (Self, Option<Note>) {
-        let known = |marks| Self { marks, written: None };
+        let known = |marks| Self { marks, written: None, lost: BTreeSet::new() };
         let why = match read(state) {
             Ok(marks) => return (known(marks), None),
             Err(why) => why,
@@ -63,14 +65,21 @@ impl Newest {
         (known(Marks::new()), Some(note))
     }
 
-    /// Describes the loss of the configuration in `file`, which is missing; `None` if no array ran here.
-    pub(crate) fn lost(&self, file: &Path) -> Option<String> {
-        let whose = match self.marks.len() {
+    /// Records that the configuration of all known arrays is lost. Their states are kept until the arrays are recorded
+    /// again.
+    pub(crate) fn note_lost(&mut self) {
+        self.lost = self.marks.keys().cloned().collect();
+    }
+
+    /// Describes the loss of the configuration in `file`; `None` if all known arrays are recorded.
+    pub(crate) fn lost(&self, file: &Path, config: &Config) -> Option<String> {
+        let is_recorded = |uuid: &&String| config.arrays.iter().any(|array| array.uuid == **uuid);
+        let whose = match self.lost.iter().filter(|uuid| !is_recorded(uuid)).count() {
             0 => return None,
             1 => "an array".to_owned(),
             count => format!("{count} arrays"),
         };
-        Some(format!("the configuration of {whose} is lost: {} is missing", file.display()))
+        Some(format!("the configuration of {whose} is lost: {} was missing", file.display()))
     }
 
     /// Records the states of running arrays, and removes arrays that are no longer recorded.
@@ -78,7 +87,9 @@ impl Newest {
         for running in running {
             self.marks.insert(running.uuid(), Mark::of(running));
         }
-        self.marks.retain(|uuid, _| config.arrays.iter().any(|a| a.uuid == *uuid));
+        let is_recorded = |uuid: &String| config.arrays.iter().any(|a| a.uuid == *uuid);
+        self.lost.retain(|uuid| !is_recorded(uuid));
+        self.marks.retain(|uuid, _| is_recorded(uuid) || self.lost.contains(uuid));
     }
 
     /// Returns the state to write, unless it is already on disk.

@@ -77,6 +77,17 @@ fn an_array_that_lacks_members_says_so_and_names_its_drives() {
     assert!(refused.contains("--degraded") && refused.contains(&here[0]), "{refused}");
 }
 
+/// The import by the name would show the running array.
+#[test]
+fn an_array_whose_name_is_in_use_is_imported_by_its_uuid() {
+    let (control, drives) = Testbed::raid6(8);
+    control.unload_array(&unload("tank")).expect("nobody uses it");
+    control.create_array(&raid6(drives[4..].to_vec())).expect("the name is free");
+    let [found] = listed(&control, &drives).try_into().expect("one array");
+    assert!(found.reason.contains("has the name of another array"), "{}", found.reason);
+    assert_eq!(next(&found), (found.uuid.clone(), drives[..4].to_vec()));
+}
+
 #[test]
 fn a_destroyed_array_is_listed_until_its_drives_are_used() {
     let (control, drives) = Testbed::raid6(8);

@@ -70,7 +70,7 @@ expect 0 strake daemon restart
 daemon_pid=$(pid_of)
 chmod g+w "$STRAKE_SOCKET.again"
 expect 3 strake daemon restart
-grep -q "only a record that no other user can write" "$work/err" || fail "the record is executed: $(<"$work/err")"
+grep -q "Only a record that no other user can write" "$work/err" || fail "the record is executed: $(<"$work/err")"
 [[ $(pid_of) == "$daemon_pid" ]] || fail "a refused restart stopped the daemon"
 say "a restart keeps options and variables"
 

@@ -36,11 +36,22 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> Exit {
     })
 }
 
+/// The name of a status code as gRPC defines it, such as `NOT_FOUND`.
+fn grpc_name(code: tonic::Code) -> String {
+    let mut name = String::new();
+    for letter in format!("{code:?}").chars() {
+        if letter.is_ascii_uppercase() && !name.is_empty() {
+            name.push('_');
+        }
+        name.push(letter.to_ascii_uppercase());
+    }
+    name
+}
+
 /// Prints an error to standard error as one line of JSON, for programs.
 fn report_json(message: &str, kind: ErrorKind, exit: Exit) {
     let code = match kind {
-        // The name as gRPC defines it.
-        ErrorKind::Refused(code) => format!("{code:?}"),
+        ErrorKind::Refused(code) => grpc_name(code),
         _ => String::new(),
     };
     let error = serde_json::json!({

@@ -49,6 +49,9 @@ async fn get(socket: &Path) -> Result<ConfigDocument, CliError> {
 }
 
 async fn backup(file: &str, overwrite: bool, socket: &Path, out: &Output) -> Result<(), CliError> {
+    if file == "-" && out.is_quiet() {
+        return Err(CliError::usage("the backup goes to standard output: omit --quiet"));
+    }
     let document = get(socket).await?;
     if file == "-" {
         return Ok(out.text(document.json.trim_end())?);

@@ -199,7 +199,8 @@ fn options_of_every_command_change_only_the_output() {
     let json = check("json", healthy(), "array list --json", 0);
     assert_eq!(json.stdout, check("json", healthy(), "--output json array list", 0).stdout);
     assert!(json.stdout.starts_with('{'), "{}", json.stdout);
-    check("json", healthy(), "array list --json --output table", 3);
+    let both = check("json", healthy(), "array list --json --output json", 0);
+    assert_eq!(json.stdout, both.stdout);
 
     let quiet = check("quiet", healthy(), "array list -q", 0);
     assert_eq!((quiet.stdout.as_str(), quiet.stderr.as_str()), ("", ""));
@@ -223,7 +224,7 @@ fn options_of_every_command_change_only_the_output() {
         assert!(error["error"]["message"].is_string() && failed.stdout.is_empty(), "{line}");
     }
     let failed = check("errors", healthy(), "export show none --json", 3);
-    assert!(failed.stderr.contains("\"code\":\"NotFound\""), "{}", failed.stderr);
+    assert!(failed.stderr.contains("\"code\":\"NOT_FOUND\""), "{}", failed.stderr);
 }
 
 #[test]

@@ -138,7 +138,7 @@ situation() {
         "strake array unload"*--force | "strake array destroy"*--force*) needs=exported ;;
         "strake array undelete"*) needs=destroyed ;;
         "strake export remove"* | "strake export show"*) needs=exported ;;
-        "strake export release"* | "strake export set"*) needs=exported_nvme ;;
+        "strake export release"* | "strake export set"* | "strake host disconnect"*) needs=exported_nvme ;;
         "strake export referral remove"*) needs=referred ;;
         "strake bench load"*nvme*) needs=fresh ;;
         "strake bench report"*) needs=numbers ;;

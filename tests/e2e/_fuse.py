@@ -313,8 +313,10 @@ class Server:
 
     def listen(self, control):
         door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        door.bind(control)
+        # The name appears when connections are accepted: callers wait for it.
+        door.bind(control + ".new")
         door.listen(16)
+        os.rename(control + ".new", control)
         while True:
             peer = door.accept()[0]
             with peer, peer.makefile("rw") as lines:

@@ -37,8 +37,9 @@ pub struct UringQueue {
     held_back: VecDeque<u32>,
     /// Requests that completed without reaching the kernel, with their results.
     ready: VecDeque<(u32, Result<(), IoError>)>,
-    /// The time of the last result, or of the last wake-up of the kernel's workers.
-    moved: Nanos,
+    /// The time of the last result, or of the last wake-up of the kernel's workers; `None` until the first poll of a
+    /// queue that was idle.
+    moved: Option<Nanos>,
 }
 
 impl UringQueue {
@@ -66,7 +67,7 @@ impl UringQueue {
             slow: 0,
             held_back: VecDeque::with_capacity(depth as usize),
             ready: VecDeque::with_capacity(depth as usize),
-            moved: Nanos(0),
+            moved: None,
         })
     }
 
@@ -202,12 +203,12 @@ impl UringQueue {
     /// Wakes the kernel's workers of this thread if requests have been outstanding for long without any result.
     fn wake_if_stuck(&mut self, now: Nanos, has_results: bool) {
         let is_idle = self.free.len() == self.slots.len();
-        if has_results || is_idle || self.moved == Nanos(0) {
-            self.moved = now;
-        } else if now.since(self.moved) >= WAKE_AFTER {
-            self.moved = now;
+        let moved = self.moved.filter(|_| !has_results && !is_idle).unwrap_or(now);
+        let is_stuck = now.since(moved) >= WAKE_AFTER;
+        if is_stuck {
             wake_workers();
         }
+        self.moved = Some(if is_stuck { now } else { moved });
     }
 
     fn next_result(&mut self) -> Option<(u32, i32)> {
@@ -219,7 +220,7 @@ impl IoQueue for UringQueue {
     fn submit(&mut self, io: Io) -> Result<(), Io> {
         if self.free.len() == self.slots.len() {
             // The queue was idle: the time since the last result does not count.
-            self.moved = Nanos(0);
+            self.moved = None;
         }
         let Some(index) = self.free.pop() else {
             return Err(io);

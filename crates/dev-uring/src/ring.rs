@@ -90,6 +90,8 @@ fn keep_workers() {
 /// Makes the kernel start or wake a worker of this thread, which then executes requests that wait for a worker as well.
 /// A working kernel needs no such request. A failure changes nothing else.
 pub(crate) fn wake_workers() {
+    #[cfg(test)]
+    WAKE_UPS.set(WAKE_UPS.get() + 1);
     ANCHOR.with_borrow_mut(|anchor| {
         let Some(ring) = anchor else { return };
         while ring.completion().next().is_some() {}
@@ -308,6 +310,18 @@ impl Drop for Ring {
             let _ = self.ring.submitter().unregister_buffers();
         }
     }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Number of wake-ups of the workers of this thread.
+    static WAKE_UPS: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
+}
+
+/// Returns the number of wake-ups of the workers of this thread.
+#[cfg(test)]
+pub(crate) fn wake_ups() -> u32 {
+    WAKE_UPS.get()
 }
 
 #[cfg(test)]

@@ -28,8 +28,8 @@ impl Control {
     /// If there is no such export, it has no list of hosts, no host would remain, a host lacks a key that the export
     /// needs, the change cannot be recorded, or I/O of a disconnected host does not complete.
     pub fn set_export(&self, request: &SetExportRequest) -> Result<ExportChange, ControlError> {
-        let (change, dismissals) = self.run(|m| m.set_export(request))?;
-        wait(&dismissals)?;
+        let (change, dismissal) = self.run(|m| m.set_export(request))?;
+        wait(dismissal.as_slice())?;
         Ok(change)
     }
 
@@ -168,7 +168,7 @@ impl Manager {
     fn set_export(
         &mut self,
         request: &SetExportRequest,
-    ) -> Result<(ExportChange, Vec<Dismissal>), ControlError> {
+    ) -> Result<(ExportChange, Option<Dismissal>), ControlError> {
         self.check_open()?;
         let record = self.records.export_record(&request.name)?.clone();
         let Some(subsystem) = &record.nvme else {
@@ -184,28 +184,30 @@ impl Manager {
         let is_changed = hosts != subsystem.hosts;
         if request.dry_run {
             let change = export_change(self, "planned", &record);
-            return Ok((ExportChange { plan, ..change }, Vec::new()));
+            return Ok((ExportChange { plan, ..change }, None));
         }
         let Change { config, exports, locked } = next;
+        // A key that cannot be used is refused before the change is recorded.
+        let keys: Vec<_> = locked.iter().map(keys_of).collect::<Result<_, _>>()?;
         if is_changed {
             self.records.put(&config)?;
-            for host in &locked {
-                let keys = keys_of(host)?;
-                self.exports.servers().for_each(|server| server.set_keys(&host.nqn, &keys));
+            for (host, keys) in locked.iter().zip(&keys) {
+                self.exports.servers().for_each(|server| server.set_keys(&host.nqn, keys));
             }
         }
-        // Also if nothing changed: an earlier command may not have waited long enough.
-        let servers = exports.iter().filter_map(|e| Some((e, self.exports.at(&e.listen)?)));
-        let dismissals = servers.filter_map(|(e, server)| server.set_hosts(e)).collect();
+        // Also if nothing changed: an earlier command may not have waited long enough. All exports of a subsystem have
+        // one address and one list.
+        let first = exports.first().and_then(|e| Some((e, self.exports.at(&e.listen)?)));
+        let dismissal = first.and_then(|(e, server)| server.set_hosts(e));
         let record = exports.into_iter().find(|e| e.name == record.name).unwrap_or(record);
         if !is_changed {
             let change = export_change(self, "unchanged", &record);
-            return Ok((ExportChange { plan, ..change }, dismissals));
+            return Ok((ExportChange { plan, ..change }, dismissal));
         }
         let what = format!("hosts of export {}: {}", record.name, plan.join("; "));
         self.record(Note::new(EventKind::HostChanged, format!("export/{}", record.name), what));
         let change = export_change(self, "changed", &record);
-        Ok((ExportChange { plan, ..change }, dismissals))
+        Ok((ExportChange { plan, ..change }, dismissal))
     }
 
     /// What remains of hosts that may no longer connect.

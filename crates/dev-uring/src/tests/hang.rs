@@ -4,8 +4,10 @@
 //! test measures time: limits are for expected events, and are generous.
 
 use super::*;
+use crate::limits::WAKE_AFTER;
 use crate::opening;
 use crate::reaper::{self, Key};
+use crate::ring::wake_ups;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
@@ -283,4 +285,37 @@ fn flushes_of_a_file_that_hangs_leave_threads_of_the_kernel_to_others() {
     assert_eq!(files.held(), 1, "the file hangs still");
     files.tell("release");
     assert_eq!(come_back(&mut *hung, REQUESTS), REQUESTS, "those kept back follow");
+}
+
+/// A kernel that loses its worker would leave requests without a result forever. The time is an argument of the queue.
+#[test]
+fn a_queue_without_results_wakes_the_workers_once_a_second() {
+    let Some(files) = Hanging::serve(1) else { return };
+    let device = open(&files.path("f0"));
+    let mut queue = queue(&device, 4);
+    let mut batch = CompletionBatch::new(4);
+    let mut wake_ups_at = |queue: &mut dyn IoQueue, now: Nanos| {
+        let before = wake_ups();
+        queue.poll(now, &mut batch);
+        assert!(batch.is_empty(), "the request is held");
+        wake_ups() - before
+    };
+    // An idle queue waits for nothing, however long it is idle.
+    assert_eq!(wake_ups_at(&mut *queue, Nanos(0)), 0);
+    let start = 100 * WAKE_AFTER.0;
+    assert_eq!(wake_ups_at(&mut *queue, Nanos(start)), 0);
+    files.tell("hang write f0");
+    send(&mut *queue, 0, write(0, buffer(1, 4096), Durability::Normal));
+    files.wait_until("it is held", || files.held() == 1);
+    // The time starts with the first poll.
+    let start = start + 10 * WAKE_AFTER.0;
+    for (after, count) in [(0, 0), (1, 0), (WAKE_AFTER.0 - 1, 0), (WAKE_AFTER.0, 1)] {
+        assert_eq!(wake_ups_at(&mut *queue, Nanos(start + after)), count, "after {after} ns");
+    }
+    let again = start + WAKE_AFTER.0;
+    for (after, count) in [(1, 0), (WAKE_AFTER.0 - 1, 0), (WAKE_AFTER.0, 1)] {
+        assert_eq!(wake_ups_at(&mut *queue, Nanos(again + after)), count, "{after} ns later");
+    }
+    files.tell("release");
+    assert_eq!(come_back(&mut *queue, 1), 1);
 }

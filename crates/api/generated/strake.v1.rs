@@ -29,6 +29,9 @@ pub struct Daemon {
     /// "serving" or "stopping".
     #[prost(string, tag = "9")]
     pub state: ::prost::alloc::string::String,
+    /// The role of the caller: "viewer", "operator" or "admin".
+    #[prost(string, tag = "10")]
+    pub role: ::prost::alloc::string::String,
 }
 /// A data core.
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -2148,7 +2151,7 @@ pub struct TextPart {
     /// empty, in capitals or "...", or, of a member, 4294967295.
     #[prost(
         oneof = "text_part::Part",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58"
     )]
     #[serde(flatten)]
     pub part: ::core::option::Option<text_part::Part>,
@@ -2273,6 +2276,10 @@ pub mod text_part {
         DisconnectHost(super::DisconnectHostRequest),
         #[prost(message, tag = "56")]
         ListImportable(super::ListImportableRequest),
+        #[prost(message, tag = "57")]
+        ListAudit(super::ListAuditRequest),
+        #[prost(message, tag = "58")]
+        VerifyAudit(super::VerifyAuditRequest),
     }
 }
 /// Wait until an array reaches a state; the client gets the array again and again.
@@ -2305,6 +2312,122 @@ pub struct StartDaemon {
 pub struct ErrorDetail {
     #[prost(message, repeated, tag = "1")]
     pub parts: ::prost::alloc::vec::Vec<TextPart>,
+}
+/// One entry of the audit log. The hash of an entry covers the entry and the hash of the entry before.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AuditEntry {
+    /// From 1, without gaps.
+    #[prost(uint64, tag = "1")]
+    pub number: u64,
+    /// Since 1970.
+    #[prost(uint64, tag = "2")]
+    pub time_us: u64,
+    /// "begun": a command begins. "ended": a command has ended. "denied": the role of the caller does not permit the call.
+    /// "log": about the log itself.
+    #[prost(string, tag = "3")]
+    pub phase: ::prost::alloc::string::String,
+    /// User and process of the caller, if the kernel reported them.
+    #[prost(uint32, optional, tag = "4")]
+    pub uid: ::core::option::Option<u32>,
+    #[prost(int32, optional, tag = "5")]
+    pub pid: ::core::option::Option<i32>,
+    /// The role of the caller: "viewer", "operator" or "admin".
+    #[prost(string, tag = "6")]
+    pub role: ::prost::alloc::string::String,
+    /// The command as typed, without secrets; of a denied call the name of the method.
+    #[prost(string, tag = "7")]
+    pub command: ::prost::alloc::string::String,
+    /// The object of the command, as in events.
+    #[prost(string, tag = "8")]
+    pub object: ::prost::alloc::string::String,
+    /// Of an ended command: the number of the entry with which it began; 0 if that was dropped.
+    #[prost(uint64, tag = "9")]
+    pub begun: u64,
+    /// Of an ended command: "created", "changed", "unchanged" or "refused".
+    #[prost(string, tag = "10")]
+    pub result: ::prost::alloc::string::String,
+    /// The reason of a refusal, or the text of an entry about the log itself.
+    #[prost(string, tag = "11")]
+    pub cause: ::prost::alloc::string::String,
+    /// SHA-256 in hexadecimal.
+    #[prost(string, tag = "12")]
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub hash: ::prost::alloc::string::String,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListAuditRequest {
+    /// The number of newest entries; 0 for as many as one answer has.
+    #[prost(uint32, tag = "1")]
+    pub last: u32,
+    /// Only entries with smaller numbers; 0 for all.
+    #[prost(uint64, tag = "2")]
+    pub before: u64,
+    /// Only entries of this user.
+    #[prost(uint32, optional, tag = "3")]
+    pub uid: ::core::option::Option<u32>,
+    /// Only entries about this object; empty for all.
+    #[prost(string, tag = "4")]
+    pub object: ::prost::alloc::string::String,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListAuditResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub entries: ::prost::alloc::vec::Vec<AuditEntry>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct VerifyAuditRequest {
+    /// The number of an entry whose hash was kept elsewhere; 0 for none.
+    #[prost(uint64, tag = "1")]
+    pub number: u64,
+    /// That hash in hexadecimal.
+    #[prost(string, tag = "2")]
+    pub hash: ::prost::alloc::string::String,
+}
+/// A place of the audit log that was changed.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AuditFault {
+    /// The file in the state directory, and the line from 1; empty and 0 for the whole log.
+    #[prost(string, tag = "1")]
+    pub file: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "2")]
+    pub line: u64,
+    /// The number of the entry; 0 if it is unknown.
+    #[prost(uint64, tag = "3")]
+    pub number: u64,
+    #[prost(string, tag = "4")]
+    pub what: ::prost::alloc::string::String,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct AuditReport {
+    /// Number of entries in the log.
+    #[prost(uint64, tag = "1")]
+    pub entries: u64,
+    /// Numbers of the first and of the newest entry.
+    #[prost(uint64, tag = "2")]
+    pub first: u64,
+    #[prost(uint64, tag = "3")]
+    pub last: u64,
+    /// The hash of the newest entry. Kept elsewhere, it shows later that no entry up to this one was changed.
+    #[prost(string, tag = "4")]
+    pub hash: ::prost::alloc::string::String,
+    /// Empty if nothing was changed.
+    #[prost(message, repeated, tag = "5")]
+    pub faults: ::prost::alloc::vec::Vec<AuditFault>,
+    /// Number of faults that are not listed.
+    #[prost(uint64, tag = "6")]
+    pub faults_omitted: u64,
 }
 /// Generated client implementations.
 pub mod daemon_service_client {
@@ -3875,6 +3998,381 @@ pub mod event_service_server {
     /// Generated gRPC service name
     pub const SERVICE_NAME: &str = "strake.v1.EventService";
     impl<T> tonic::server::NamedService for EventServiceServer<T> {
+        const NAME: &'static str = SERVICE_NAME;
+    }
+}
+/// Generated client implementations.
+pub mod audit_service_client {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
+    /// The audit log: every command that changes something, with its caller and its result.
+    #[derive(Debug, Clone)]
+    pub struct AuditServiceClient<T> {
+        inner: tonic::client::Grpc<T>,
+    }
+    impl AuditServiceClient<tonic::transport::Channel> {
+        /// Attempt to create a new client by connecting to a given endpoint.
+        pub async fn connect<D>(dst: D) -> Result<Self, tonic::transport::Error>
+        where
+            D: TryInto<tonic::transport::Endpoint>,
+            D::Error: Into<StdError>,
+        {
+            let conn = tonic::transport::Endpoint::new(dst)?.connect().await?;
+            Ok(Self::new(conn))
+        }
+    }
+    impl<T> AuditServiceClient<T>
+    where
+        T: tonic::client::GrpcService<tonic::body::Body>,
+        T::Error: Into<StdError>,
+        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
+        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+    {
+        pub fn new(inner: T) -> Self {
+            let inner = tonic::client::Grpc::new(inner);
+            Self { inner }
+        }
+        pub fn with_origin(inner: T, origin: Uri) -> Self {
+            let inner = tonic::client::Grpc::with_origin(inner, origin);
+            Self { inner }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> AuditServiceClient<InterceptedService<T, F>>
+        where
+            F: tonic::service::Interceptor,
+            T::ResponseBody: Default,
+            T: tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                >,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+        {
+            AuditServiceClient::new(InterceptedService::new(inner, interceptor))
+        }
+        /// Compress requests with the given encoding.
+        ///
+        /// This requires the server to support it otherwise it might respond with an
+        /// error.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.send_compressed(encoding);
+            self
+        }
+        /// Enable decompressing responses.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.accept_compressed(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_decoding_message_size(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_encoding_message_size(limit);
+            self
+        }
+        /// The newest entries, oldest first.
+        pub async fn list_audit(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListAuditRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListAuditResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/strake.v1.AuditService/ListAudit",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("strake.v1.AuditService", "ListAudit"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Checks the hash of every entry, and that no entry is missing.
+        pub async fn verify_audit(
+            &mut self,
+            request: impl tonic::IntoRequest<super::VerifyAuditRequest>,
+        ) -> std::result::Result<tonic::Response<super::AuditReport>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/strake.v1.AuditService/VerifyAudit",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("strake.v1.AuditService", "VerifyAudit"));
+            self.inner.unary(req, path, codec).await
+        }
+    }
+}
+/// Generated server implementations.
+pub mod audit_service_server {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    /// Generated trait containing gRPC methods that should be implemented for use with AuditServiceServer.
+    #[async_trait]
+    pub trait AuditService: std::marker::Send + std::marker::Sync + 'static {
+        /// The newest entries, oldest first.
+        async fn list_audit(
+            &self,
+            request: tonic::Request<super::ListAuditRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListAuditResponse>,
+            tonic::Status,
+        >;
+        /// Checks the hash of every entry, and that no entry is missing.
+        async fn verify_audit(
+            &self,
+            request: tonic::Request<super::VerifyAuditRequest>,
+        ) -> std::result::Result<tonic::Response<super::AuditReport>, tonic::Status>;
+    }
+    /// The audit log: every command that changes something, with its caller and its result.
+    #[derive(Debug)]
+    pub struct AuditServiceServer<T> {
+        inner: Arc<T>,
+        accept_compression_encodings: EnabledCompressionEncodings,
+        send_compression_encodings: EnabledCompressionEncodings,
+        max_decoding_message_size: Option<usize>,
+        max_encoding_message_size: Option<usize>,
+    }
+    impl<T> AuditServiceServer<T> {
+        pub fn new(inner: T) -> Self {
+            Self::from_arc(Arc::new(inner))
+        }
+        pub fn from_arc(inner: Arc<T>) -> Self {
+            Self {
+                inner,
+                accept_compression_encodings: Default::default(),
+                send_compression_encodings: Default::default(),
+                max_decoding_message_size: None,
+                max_encoding_message_size: None,
+            }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> InterceptedService<Self, F>
+        where
+            F: tonic::service::Interceptor,
+        {
+            InterceptedService::new(Self::new(inner), interceptor)
+        }
+        /// Enable decompressing requests with the given encoding.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.accept_compression_encodings.enable(encoding);
+            self
+        }
+        /// Compress responses with the given encoding, if the client supports it.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.send_compression_encodings.enable(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.max_decoding_message_size = Some(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.max_encoding_message_size = Some(limit);
+            self
+        }
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for AuditServiceServer<T>
+    where
+        T: AuditService,
+        B: Body + std::marker::Send + 'static,
+        B::Error: Into<StdError> + std::marker::Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = BoxFuture<Self::Response, Self::Error>;
+        fn poll_ready(
+            &mut self,
+            _cx: &mut Context<'_>,
+        ) -> Poll<std::result::Result<(), Self::Error>> {
+            Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, req: http::Request<B>) -> Self::Future {
+            match req.uri().path() {
+                "/strake.v1.AuditService/ListAudit" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListAuditSvc<T: AuditService>(pub Arc<T>);
+                    impl<
+                        T: AuditService,
+                    > tonic::server::UnaryService<super::ListAuditRequest>
+                    for ListAuditSvc<T> {
+                        type Response = super::ListAuditResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListAuditRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as AuditService>::list_audit(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListAuditSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/strake.v1.AuditService/VerifyAudit" => {
+                    #[allow(non_camel_case_types)]
+                    struct VerifyAuditSvc<T: AuditService>(pub Arc<T>);
+                    impl<
+                        T: AuditService,
+                    > tonic::server::UnaryService<super::VerifyAuditRequest>
+                    for VerifyAuditSvc<T> {
+                        type Response = super::AuditReport;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::VerifyAuditRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as AuditService>::verify_audit(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = VerifyAuditSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                _ => {
+                    Box::pin(async move {
+                        let mut response = http::Response::new(
+                            tonic::body::Body::default(),
+                        );
+                        let headers = response.headers_mut();
+                        headers
+                            .insert(
+                                tonic::Status::GRPC_STATUS,
+                                (tonic::Code::Unimplemented as i32).into(),
+                            );
+                        headers
+                            .insert(
+                                http::header::CONTENT_TYPE,
+                                tonic::metadata::GRPC_CONTENT_TYPE,
+                            );
+                        Ok(response)
+                    })
+                }
+            }
+        }
+    }
+    impl<T> Clone for AuditServiceServer<T> {
+        fn clone(&self) -> Self {
+            let inner = self.inner.clone();
+            Self {
+                inner,
+                accept_compression_encodings: self.accept_compression_encodings,
+                send_compression_encodings: self.send_compression_encodings,
+                max_decoding_message_size: self.max_decoding_message_size,
+                max_encoding_message_size: self.max_encoding_message_size,
+            }
+        }
+    }
+    /// Generated gRPC service name
+    pub const SERVICE_NAME: &str = "strake.v1.AuditService";
+    impl<T> tonic::server::NamedService for AuditServiceServer<T> {
         const NAME: &'static str = SERVICE_NAME;
     }
 }

@@ -16,6 +16,10 @@ fn generate(folder: &Path) {
         .message_attribute(".", "#[serde(default)]")
         .type_attribute("strake.v1.TextPart.part", "#[serde(rename_all = \"snake_case\")]")
         .field_attribute("strake.v1.TextPart.part", "#[serde(flatten)]")
+        .field_attribute(
+            "strake.v1.AuditEntry.hash",
+            "#[serde(skip_serializing_if = \"String::is_empty\")]",
+        )
         .out_dir(folder)
         .compile_fds(files)
         .expect("the proto file has code");

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use strake_engine::Drive;
 
 use crate::actions::{Actions, Pace};
+use crate::audit::Audit;
 use crate::bounded::{self, within};
 use crate::drives::{Lookup, OpenDrive, Sighting, open_at};
 use crate::error::{ControlError, ControlErrorKind};
@@ -29,6 +30,7 @@ struct Inner {
     /// Notified when a key is released.
     freed: Condvar,
     events: Arc<Events>,
+    audit: Arc<Audit>,
     actions: Actions,
 }
 
@@ -210,8 +212,9 @@ impl Control {
     #[must_use]
     pub fn new(manager: Manager) -> Self {
         let events = manager.events();
+        let audit = manager.audit();
         let (freed, actions) = (Condvar::new(), Actions::default());
-        let inner = Inner { manager: Mutex::new(manager), freed, events, actions };
+        let inner = Inner { manager: Mutex::new(manager), freed, events, audit, actions };
         Self { inner: Arc::new(inner) }
     }
 
@@ -219,6 +222,12 @@ impl Control {
     #[must_use]
     pub fn events(&self) -> &Arc<Events> {
         &self.inner.events
+    }
+
+    /// Returns the audit log, which does not need the lock of the manager.
+    #[must_use]
+    pub fn audit(&self) -> &Arc<Audit> {
+        &self.inner.audit
     }
 
     /// Returns the actions of upkeep.

@@ -194,7 +194,7 @@ impl Events {
             &mut event.next_action,
             &mut event.actor,
         ] {
-            cut(text);
+            cut(text, EVENT_TEXT_BYTES);
         }
         if event.actor.is_empty() {
             event.actor = "straked".to_owned();
@@ -337,9 +337,10 @@ pub(crate) fn parse_severity(word: &str, usual: Severity) -> Result<Severity, Co
     })
 }
 
-fn cut(text: &mut String) {
-    if text.len() > EVENT_TEXT_BYTES {
-        let mut end = EVENT_TEXT_BYTES;
+/// Truncates a text that is longer than `bytes_max`.
+pub(crate) fn cut(text: &mut String, bytes_max: usize) {
+    if text.len() > bytes_max {
+        let mut end = bytes_max;
         while !text.is_char_boundary(end) {
             end -= 1;
         }

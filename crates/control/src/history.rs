@@ -7,11 +7,45 @@ use crate::control::Control;
 use crate::error::ControlError;
 use crate::events::{EventKind, Events, Note, Severity};
 
+/// What a caller may do. Each role includes the roles before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Role {
+    /// May see everything except secrets, and change nothing.
+    Viewer,
+    /// May keep arrays healthy: replace and rebuild members, add spares, scrub. None of this loses data.
+    Operator,
+    /// May do everything.
+    Admin,
+}
+
+impl Role {
+    /// Every role, the weakest first.
+    pub const ALL: [Self; 3] = [Self::Viewer, Self::Operator, Self::Admin];
+
+    /// Returns the name of the role.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Viewer => "viewer",
+            Self::Operator => "operator",
+            Self::Admin => "admin",
+        }
+    }
+}
+
+impl std::fmt::Display for Role {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
 /// The caller of a command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Actor {
     /// User and process of the peer of the socket, if the kernel reports them.
     pub peer: Option<(u32, i32)>,
+    /// The role of the caller, if it is known.
+    pub role: Option<Role>,
 }
 
 impl std::fmt::Display for Actor {
@@ -30,7 +64,7 @@ pub trait Outcome {
 }
 
 impl Control {
-    /// Runs `job`, and records the command and `actor`, also after a refusal.
+    /// Runs `job`, and records the command and `actor` in the events and in the audit log, also after a refusal.
     ///
     /// # Errors
     /// The error of `job`.
@@ -40,13 +74,20 @@ impl Control {
         command: &C,
         job: impl FnOnce(&Self, &C) -> Result<T, ControlError>,
     ) -> Result<T, ControlError> {
+        let words = command.line().typed;
+        let begun = (!command.is_dry()).then(|| self.audit().begin(actor, &words, &command.object()));
         let outcome = job(self, command).map_err(|error| error.of_command(command));
         // Events that the command caused follow the event of the command.
         let noted = self.run(|manager| {
             manager.observe();
             Ok(())
         });
-        if !command.is_dry() {
+        if let Some(begun) = begun {
+            let (result, cause) = match &outcome {
+                Ok(done) => (done.word(), ""),
+                Err(error) => ("refused", error.what.as_str()),
+            };
+            self.audit().end(begun, actor, &words, result, cause);
             record(self.events(), actor, command, outcome.as_ref());
         }
         noted.and(outcome)

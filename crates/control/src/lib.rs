@@ -23,12 +23,13 @@
 //! | `manager`, `control` | what is owned, behind its lock; what is reserved |
 //! | `commands`, `upkeep` | what clients ask for; what happens by itself |
 //!
-//! The other modules serve all rows and import none of them, except `events` and `hooks` (`record`) and `history`,
-//! which runs a command and records it as an event (`control`, `policy`).
+//! The other modules serve all rows and import none of them, except `events`, `audit` and `hooks` (`record`) and
+//! `history`, which runs a command and records it (`control`, `policy`).
 
 #![forbid(unsafe_code)]
 
 mod actions;
+pub mod audit;
 mod bounded;
 mod commands;
 mod control;
@@ -53,7 +54,7 @@ mod view;
 pub use control::Control;
 pub use cores::CoreChoice;
 pub use error::{ControlError, ControlErrorKind};
-pub use history::{Actor, Outcome};
+pub use history::{Actor, Outcome, Role};
 pub use manager::{Manager, Options};
 pub use record::store::{ArrayRecord, Config, ExportRecord, Store};
 pub use strake_engine::IoLimits;

@@ -41,6 +41,27 @@ pub const EVENTS_RETRY: Duration = Duration::from_secs(1);
 /// Maximum wait of a stop for the file of events.
 pub const EVENTS_STOP: Duration = Duration::from_secs(2);
 
+/// Size at which a file of the audit log is full, in bytes.
+pub const AUDIT_FILE_BYTES_MAX: u64 = 8 << 20;
+
+/// Maximum size of all full files of the audit log together, in bytes: several hundred thousand commands.
+pub const AUDIT_BYTES_MAX: u64 = 256 << 20;
+
+/// Maximum length of a text of an audit entry in bytes. Longer texts are truncated.
+pub const AUDIT_TEXT_BYTES_MAX: usize = 2000;
+
+/// Maximum number of entries of the audit log that wait for a state directory that refuses writes.
+pub const AUDIT_PENDING_MAX: usize = 4096;
+
+/// Maximum number of entries in one answer. With texts of maximum length, the answer fits into one message.
+pub const AUDIT_LIST_MAX: usize = 500;
+
+/// Minimum time between two entries about denied calls of a user.
+pub const AUDIT_DENIALS_EVERY: Duration = Duration::from_secs(60);
+
+/// Maximum number of users whose denied calls are counted at a time.
+pub const AUDIT_DENIED_USERS_MAX: usize = 256;
+
 /// Maximum wait of a stop for pending deliveries of hooks. It suffices for an available receiver; the shutdown of a
 /// host must not wait for an unavailable one.
 pub const HOOKS_STOP: Duration = Duration::from_secs(5);

@@ -12,6 +12,7 @@ use strake_ondisk::Superblock;
 use strake_reactor::{CoreHandle, CoreThread, monotonic};
 use strake_wording::{say, show};
 
+use crate::audit::Audit;
 use crate::cores::{CoreChoice, start_cores};
 use crate::drives::Drives;
 use crate::drives::listed::Listed;
@@ -106,6 +107,7 @@ pub struct Manager {
     /// The newest known label of each recorded array.
     pub(crate) newest: Newest,
     events: Arc<Events>,
+    audit: Arc<Audit>,
     /// The last reported problem of the state directory.
     reported_trouble: Option<String>,
     pub(crate) started: Instant,
@@ -130,6 +132,7 @@ impl Manager {
         let (store, config) = Store::open_in(state.clone())?;
         let cores = start_cores(&options.cores)?;
         let events = Arc::new(Events::open_in(state.clone(), options.clock.clone())?);
+        let audit = Arc::new(Audit::open_in(state.clone(), &events, options.clock.clone()));
         if let Err(reason) = inherit_nothing() {
             tracing::warn!(%reason, "programs of hooks inherit what straked was started with");
         }
@@ -171,6 +174,7 @@ impl Manager {
             whole_files: BTreeSet::new(),
             newest,
             events,
+            audit,
             reported_trouble: None,
             started: Instant::now(),
             sick: Sick::default(),
@@ -186,6 +190,12 @@ impl Manager {
     #[must_use]
     pub fn events(&self) -> Arc<Events> {
         Arc::clone(&self.events)
+    }
+
+    /// Returns the audit log, which does not need the lock.
+    #[must_use]
+    pub fn audit(&self) -> Arc<Audit> {
+        Arc::clone(&self.audit)
     }
 
     pub(crate) fn record(&self, note: Note) {
@@ -219,7 +229,8 @@ impl Manager {
 
     /// Returns the reason why the state directory refuses writes, if any.
     pub(crate) fn state_trouble(&self) -> Option<String> {
-        self.records.store.trouble().map(|e| e.what.clone()).or_else(|| self.events.trouble())
+        let store = self.records.store.trouble().map(|e| e.what.clone());
+        store.or_else(|| self.events.trouble()).or_else(|| self.audit.trouble())
     }
 
     /// Reports the start and the end of refused writes to the state directory.

@@ -75,6 +75,7 @@ impl Control {
 }
 
 fn tend(control: &Control, pace: Pace) -> Result<(), ControlError> {
+    control.audit().flush();
     tend_remotes(control)?;
     // This step comes before any block device is opened: the block devices of taken drives are taken first.
     control.with(notice_appeared)?;

@@ -394,6 +394,13 @@ requests! {
     ChangeJob ChangeJobRequest |r| line("job").word(&r.action).needed(&r.id).value("--priority", r.priority)
         => array(r.id.split('/').next().unwrap_or_default()), false;
     ListEvents ListEventsRequest |r| line("event list").number("--last", r.last);
+    ListAudit ListAuditRequest |r| line("log list")
+        .number("--last", r.last)
+        .value("--before", (r.before > 0).then_some(r.before))
+        .value("--uid", r.uid)
+        .text("--object", &r.object);
+    VerifyAudit VerifyAuditRequest |r| line("log verify")
+        .value("--entry", (!r.hash.is_empty()).then(|| format!("{}:{}", r.number, r.hash)));
     ListHooks ListHooksRequest |_r| line("hook list");
     AddHook AddHookRequest |r| line("hook add")
         .needed(&r.name)

@@ -164,8 +164,8 @@ impl Manager {
 }
 
 impl Manager {
-    /// Describes the daemon. `socket` is its listening address; `memory_bytes` and `cpu_us` are the resources of the
-    /// process.
+    /// Describes the daemon, without the role of the caller. `socket` is its listening address; `memory_bytes` and
+    /// `cpu_us` are the resources of the process.
     #[must_use]
     pub fn daemon(&self, socket: &str, memory_bytes: u64, cpu_us: u64) -> Daemon {
         let core = |(index, core): (usize, &CoreThread)| {
@@ -189,6 +189,7 @@ impl Manager {
             memory_bytes,
             cpu_us,
             state: if self.stopping { "stopping" } else { "serving" }.to_owned(),
+            role: String::new(),
         }
     }
 

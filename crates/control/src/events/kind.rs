@@ -78,6 +78,7 @@ kinds! {
     NewestUnknown "newest_unknown" Warning "The file with the newest generation of each array cannot be read; arrays \
         start from the labels of the drives that are present."
     StateLost "state_lost" Critical "Arrays ran here, and the file with the configuration is missing."
+    AuditChanged "audit_changed" Critical "The audit log was changed outside of the daemon, or cannot be read."
     EventsDropped "events_dropped" Warning "Events could not be recorded and were dropped."
     ArrayCreated "array_created" Info "An array was created."
     ArrayStarted "array_started" Info "An array was assembled from its drives and serves."

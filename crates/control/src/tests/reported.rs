@@ -86,7 +86,7 @@ fn the_first_news_of_an_array_without_redundancy_is_critical() {
 #[test]
 fn commands_are_recorded_with_who_gave_them_also_when_refused() {
     let control = Testbed::new();
-    let actor = Actor { peer: Some((1000, 4711)) };
+    let actor = Actor { peer: Some((1000, 4711)), role: None };
     let request = raid6(control.drives(4));
     control.command(&actor, &request, Control::create_array).expect("it is created");
     let hasty = FailMemberRequest { name: "tank".into(), member: 1, ..Default::default() };

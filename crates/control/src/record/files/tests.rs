@@ -300,7 +300,14 @@ fn what_was_changed_stays_changed_over_a_power_cut() {
 
 /// A layer that temporarily cannot make folders durable.
 #[derive(Debug, Default)]
-struct Ill(AtomicBool);
+pub(crate) struct Ill(AtomicBool);
+
+impl Ill {
+    /// From now on, folders can be made durable or not.
+    pub(crate) fn refuse(&self, refuses: bool) {
+        self.0.store(refuses, Ordering::Relaxed);
+    }
+}
 
 impl Disk for Ill {
     fn carry_out(&self, step: Step<'_>) -> io::Result<()> {
@@ -321,11 +328,11 @@ fn what_could_not_be_appended_is_there_once_after_the_next_try() {
     let state = StateFolder::on(bench.state.path(), Arc::clone(&disk) as _);
     state.make().expect("it can be made");
     for (number, wanted) in [(1, "one\n"), (2, "one\none\n")] {
-        disk.0.store(true, Ordering::Relaxed);
+        disk.refuse(true);
         for _ in 0..3 {
             state.append("log", b"one\n").expect_err("the folder cannot be synced");
         }
-        disk.0.store(false, Ordering::Relaxed);
+        disk.refuse(false);
         state.append("log", b"one\n").expect("there is room");
         let text = fs::read_to_string(state.file("log")).expect("it is there");
         assert_eq!(text, wanted, "{number}");

@@ -1,0 +1,285 @@
+//! The audit log: every command that changes something, with its caller and its result.
+//!
+//! A command has an entry before it runs and one after it. Both are on disk when the client has its answer. Entries
+//! form a [chain](chain) of hashes, and files are rotated only here, so a change or a removal by another process is
+//! found: by the next write, by the next start, or by [`Audit::verify`]. A user who may write the files of the daemon
+//! can still write a whole new chain. Therefore each hash is also in the daemon's own log, which a host can send to
+//! another one.
+//!
+//! If the state directory refuses writes, commands still run: an array must remain repairable. Their entries are
+//! written when the directory accepts writes again.
+
+mod chain;
+mod segments;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use strake_api::v1::{
+    AuditEntry, AuditReport, ListAuditRequest, ListAuditResponse, VerifyAuditRequest,
+};
+
+use crate::error::ControlError;
+use crate::events::{EventKind, Events, Note, WallClock};
+use crate::history::Actor;
+use crate::limits::{
+    AUDIT_DENIALS_EVERY, AUDIT_DENIED_USERS_MAX, AUDIT_LIST_MAX, AUDIT_PENDING_MAX,
+    AUDIT_TEXT_BYTES_MAX,
+};
+use crate::record::files::StateFolder;
+use chain::{Head, Verifier, is_hash, lines, parse};
+use segments::{Limits, Segments};
+
+/// What an entry is about.
+mod phase {
+    /// A command begins.
+    pub(super) const BEGUN: &str = "begun";
+    /// A command has ended.
+    pub(super) const ENDED: &str = "ended";
+    /// A call was denied, because the role of its caller does not permit it.
+    pub(super) const DENIED: &str = "denied";
+    /// The log itself.
+    pub(super) const LOG: &str = "log";
+}
+
+/// Denied calls of a user.
+struct Denials {
+    /// The time of the last entry.
+    recorded: Instant,
+    /// Number of calls since then.
+    count: u64,
+    /// The newest call.
+    newest: AuditEntry,
+}
+
+struct Inner {
+    segments: Segments,
+    /// Entries that are not in the file yet, the oldest first.
+    pending: VecDeque<AuditEntry>,
+    /// Number of the newest entry, in the file or pending.
+    last: u64,
+    /// Number of entries that were dropped because too many were pending.
+    dropped: u64,
+    trouble: Option<String>,
+    denials: BTreeMap<u32, Denials>,
+}
+
+/// The audit log. Its methods write to the state directory, and take no lock but their own.
+pub struct Audit {
+    inner: Mutex<Inner>,
+    events: Arc<Events>,
+    clock: WallClock,
+}
+
+impl Audit {
+    /// Continues the log in the state directory. A log that another process has changed is reported, and continued.
+    pub(crate) fn open_in(state: StateFolder, events: &Arc<Events>, clock: WallClock) -> Self {
+        Self::open_with(state, events, clock, Limits::default())
+    }
+
+    fn open_with(
+        state: StateFolder,
+        events: &Arc<Events>,
+        clock: WallClock,
+        limits: Limits,
+    ) -> Self {
+        let (segments, faults) = Segments::open(state, limits);
+        let last = segments.ends().head.number;
+        let (pending, denials) = (VecDeque::new(), BTreeMap::new());
+        let inner = Inner { segments, pending, last, dropped: 0, trouble: None, denials };
+        let audit = Self { inner: Mutex::new(inner), events: Arc::clone(events), clock };
+        for what in faults {
+            audit.report(&mut audit.lock(), &what);
+        }
+        audit
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // Every change is complete before a panic can happen, so the data are valid even if the lock is poisoned.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records that a command begins. Returns the number of the entry for [`end`](Self::end).
+    pub(crate) fn begin(&self, actor: &Actor, command: &str, object: &str) -> u64 {
+        let entry = AuditEntry { command: command.to_owned(), object: object.to_owned(), ..of(actor) };
+        self.write(&mut self.lock(), phase::BEGUN, entry)
+    }
+
+    /// Records the result of the command whose entry has the number `begun`: the result word, and the reason of a
+    /// refusal.
+    pub(crate) fn end(&self, begun: u64, actor: &Actor, command: &str, result: &str, cause: &str) {
+        let (command, cause) = (command.to_owned(), cause.to_owned());
+        let entry = AuditEntry { begun, command, result: result.to_owned(), cause, ..of(actor) };
+        self.write(&mut self.lock(), phase::ENDED, entry);
+    }
+
+    /// Records that the role of `actor` does not permit the call `method`. A user gets one entry in
+    /// [`AUDIT_DENIALS_EVERY`], with the number of denied calls, so that no user can fill the log.
+    pub fn deny(&self, actor: &Actor, method: &str) {
+        let uid = actor.peer.map_or(u32::MAX, |(uid, _)| uid);
+        let entry = AuditEntry { command: method.to_owned(), ..of(actor) };
+        let mut inner = self.lock();
+        let is_full = inner.denials.len() == AUDIT_DENIED_USERS_MAX;
+        match inner.denials.get_mut(&uid) {
+            Some(denials) => {
+                denials.count += 1;
+                denials.newest = entry;
+            }
+            None if is_full => {}
+            None => {
+                let denials = Denials { recorded: Instant::now(), count: 0, newest: entry.clone() };
+                inner.denials.insert(uid, denials);
+                self.write(&mut inner, phase::DENIED, entry);
+            }
+        }
+    }
+
+    /// Writes what is due: entries that the state directory refused before, and the numbers of denied calls.
+    pub(crate) fn flush(&self) {
+        let mut inner = self.lock();
+        let now = Instant::now();
+        let is_due = |denials: &Denials| now.duration_since(denials.recorded) >= AUDIT_DENIALS_EVERY;
+        let due = inner.denials.extract_if(.., |_, denials| is_due(denials));
+        let due: Vec<_> = due.filter(|(_, denials)| denials.count > 0).collect();
+        for (uid, Denials { count, newest, .. }) in due {
+            let cause = format!("{count} calls of this user since its last entry");
+            let entry = AuditEntry { cause, ..newest.clone() };
+            self.write(&mut inner, phase::DENIED, entry);
+            inner.denials.insert(uid, Denials { recorded: now, count: 0, newest });
+        }
+        if !inner.pending.is_empty() || inner.dropped > 0 {
+            self.write_pending(&mut inner);
+        }
+    }
+
+    /// Returns the reason why entries cannot be written now, if any.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        self.lock().trouble.clone()
+    }
+
+    /// Records a fault of the log itself, as event and as entry.
+    fn report(&self, inner: &mut Inner, what: &str) {
+        let note = Note::new(EventKind::AuditChanged, "daemon", what)
+            .next(strake_wording::say("see which entries are affected: ").run(VerifyAuditRequest::default()));
+        self.events.record(note);
+        let entry = AuditEntry { cause: what.to_owned(), ..AuditEntry::default() };
+        self.write(inner, phase::LOG, entry);
+    }
+
+    /// Adds an entry and writes all pending ones. Returns its number; 0 if it was dropped.
+    fn write(&self, inner: &mut Inner, phase: &str, mut entry: AuditEntry) -> u64 {
+        if inner.pending.len() == AUDIT_PENDING_MAX {
+            inner.dropped += 1;
+            return 0;
+        }
+        for text in [&mut entry.command, &mut entry.object, &mut entry.cause] {
+            crate::events::cut(text, AUDIT_TEXT_BYTES_MAX);
+        }
+        inner.last += 1;
+        let number = inner.last;
+        let (phase, time_us) = (phase.to_owned(), self.clock.now_us());
+        inner.pending.push_back(AuditEntry { number, phase, time_us, ..entry });
+        self.write_pending(inner);
+        number
+    }
+
+    fn write_pending(&self, inner: &mut Inner) {
+        while !inner.pending.is_empty() {
+            let Inner { segments, pending, .. } = inner;
+            match segments.append(pending.make_contiguous()) {
+                Ok(found) => {
+                    inner.pending.drain(..found.written);
+                    inner.trouble = None;
+                    self.write_findings(inner, &found);
+                }
+                Err(error) => {
+                    inner.trouble = Some(error.to_string());
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Reports what a write has found, and how many entries were dropped before it.
+    fn write_findings(&self, inner: &mut Inner, found: &segments::Found) {
+        if let Some(what) = &found.changed {
+            self.report(inner, what);
+        }
+        let dropped = std::mem::take(&mut inner.dropped);
+        let dropped = (dropped > 0).then(|| {
+            format!("{dropped} entries could not be written and were dropped")
+        });
+        for cause in dropped.into_iter().chain(found.removed.clone()) {
+            self.write(inner, phase::LOG, AuditEntry { cause, ..AuditEntry::default() });
+        }
+    }
+
+    /// Returns the newest entries that match `request`, the oldest first.
+    ///
+    /// # Errors
+    /// If the log cannot be read.
+    pub fn list(&self, request: &ListAuditRequest) -> Result<ListAuditResponse, ControlError> {
+        let wanted = match request.last {
+            0 => AUDIT_LIST_MAX,
+            last => AUDIT_LIST_MAX.min(last as usize),
+        };
+        let passes = |entry: &AuditEntry| {
+            (request.before == 0 || entry.number < request.before)
+                && request.uid.is_none_or(|uid| entry.uid == Some(uid))
+                && (request.object.is_empty() || entry.object == request.object)
+        };
+        let files = self.lock().segments.files()?;
+        let mut entries = Vec::new();
+        for file in files.iter().rev() {
+            let bytes = file.read()?;
+            let valid = lines(&bytes).rev().filter_map(|line| parse(line).ok());
+            let matching = valid.map(|line| line.entry).filter(passes);
+            entries.extend(matching.take(wanted - entries.len()));
+            if entries.len() == wanted {
+                break;
+            }
+        }
+        entries.reverse();
+        Ok(ListAuditResponse { entries })
+    }
+
+    /// Checks all entries: that each has its hash, and that none is missing.
+    ///
+    /// # Errors
+    /// If the request has no valid hash, or the log cannot be read.
+    pub fn verify(&self, request: &VerifyAuditRequest) -> Result<AuditReport, ControlError> {
+        let VerifyAuditRequest { number, hash } = request;
+        if !hash.is_empty() && !is_hash(hash) {
+            let what = format!("{hash:?} is not the hash of an entry: it has 64 hexadecimal digits");
+            return Err(ControlError::usage(what));
+        }
+        if (*number == 0) != hash.is_empty() {
+            return Err(ControlError::usage("give the number of an entry together with its hash"));
+        }
+        let given = (!hash.is_empty()).then(|| Head { number: *number, hash: hash.clone() });
+        let (files, ends) = {
+            let inner = self.lock();
+            (inner.segments.files()?, inner.segments.ends().clone())
+        };
+        let mut verifier = Verifier::new(given);
+        for file in &files {
+            let bytes = file.read()?;
+            verifier.file(&file.name, &bytes);
+        }
+        verifier.end(&ends);
+        let Verifier { first, entries, faults, faults_omitted, .. } = verifier;
+        let Head { number: last, hash } = ends.head;
+        Ok(AuditReport { entries, first, last, hash, faults, faults_omitted })
+    }
+}
+
+/// An entry with the caller only.
+fn of(actor: &Actor) -> AuditEntry {
+    let (uid, pid) = actor.peer.unzip();
+    let role = actor.role.map(|role| role.word().to_owned()).unwrap_or_default();
+    AuditEntry { uid, pid, role, ..AuditEntry::default() }
+}

@@ -2324,7 +2324,7 @@ pub struct AuditEntry {
     /// Since 1970.
     #[prost(uint64, tag = "2")]
     pub time_us: u64,
-    /// "begun": a command begins. "ended": a command has ended. "denied": the role of the caller does not permit the call.
+    /// "started": a command starts. "ended": a command has ended. "denied": the role of the caller does not permit the call.
     /// "log": about the log itself.
     #[prost(string, tag = "3")]
     pub phase: ::prost::alloc::string::String,
@@ -2342,9 +2342,9 @@ pub struct AuditEntry {
     /// The object of the command, as in events.
     #[prost(string, tag = "8")]
     pub object: ::prost::alloc::string::String,
-    /// Of an ended command: the number of the entry with which it began; 0 if that was dropped.
+    /// Of an ended command: the number of the entry with which it started; 0 if that was dropped.
     #[prost(uint64, tag = "9")]
-    pub begun: u64,
+    pub started: u64,
     /// Of an ended command: "created", "changed", "unchanged" or "refused".
     #[prost(string, tag = "10")]
     pub result: ::prost::alloc::string::String,

@@ -71,6 +71,8 @@ fn the_descriptor_names_every_call() {
             "EventService.ListHooks",
             "EventService.RemoveHook",
             "EventService.TestHook",
+            "AuditService.ListAudit",
+            "AuditService.VerifyAudit",
             "JobService.ListJobs",
             "JobService.ChangeJob",
             "SpareService.AddSpare",

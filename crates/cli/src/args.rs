@@ -9,6 +9,7 @@ pub mod export;
 pub mod hook;
 pub mod host;
 pub mod job;
+pub mod log;
 pub mod mistakes;
 pub mod parse;
 pub mod spare;
@@ -174,6 +175,15 @@ pub enum Command {
   strake event follow"
     )]
     Event(event::EventVerb),
+    /// Audit log: commands with their callers and results, protected against changes.
+    #[command(
+        subcommand,
+        arg_required_else_help = true,
+        after_help = "Examples:
+  strake log list
+  strake log verify"
+    )]
+    Log(log::LogVerb),
     /// Notification hooks: webhooks, e-mail, programs.
     #[command(
         subcommand,

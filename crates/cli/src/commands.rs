@@ -12,6 +12,7 @@ pub mod export;
 pub mod hook;
 pub mod host;
 pub mod job;
+pub mod log;
 pub mod spare;
 pub mod status;
 

@@ -7,6 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use strake_api::limits::HEADER_BYTES_MAX;
 use strake_api::v1::array_service_client::ArrayServiceClient;
+use strake_api::v1::audit_service_client::AuditServiceClient;
 use strake_api::v1::config_service_client::ConfigServiceClient;
 use strake_api::v1::daemon_service_client::DaemonServiceClient;
 use strake_api::v1::drive_service_client::DriveServiceClient;
@@ -124,6 +125,13 @@ impl Connection {
     #[must_use]
     pub fn events(&self) -> EventServiceClient<Channel> {
         EventServiceClient::new(self.channel.clone())
+            .max_decoding_message_size(strake_api::limits::MESSAGE_BYTES_MAX)
+    }
+
+    /// Calls about the audit log.
+    #[must_use]
+    pub fn audit(&self) -> AuditServiceClient<Channel> {
+        AuditServiceClient::new(self.channel.clone())
             .max_decoding_message_size(strake_api::limits::MESSAGE_BYTES_MAX)
     }
 

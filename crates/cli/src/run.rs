@@ -2,7 +2,7 @@
 
 use crate::args::{Cli, Command, mistakes};
 use crate::commands::{
-    array, bench, config, daemon, drive, event, export, hook, host, job, spare, status,
+    array, bench, config, daemon, drive, event, export, hook, host, job, log, spare, status,
 };
 use crate::error::{CliError, ErrorKind};
 use crate::exit::Exit;
@@ -91,6 +91,7 @@ async fn run(cli: Cli) -> Result<Exit, CliError> {
         Command::Job(verb) => job::run(verb, &socket()?, &out).await,
         Command::Export(verb) => export::run(verb, &socket()?, &out).await,
         Command::Event(verb) => event::run(verb, &socket()?, &out).await,
+        Command::Log(verb) => log::run(verb, &socket()?, &out).await,
         Command::Hook(verb) => hook::run(verb, &socket()?, &out).await,
         Command::Host(verb) => host::run(verb, &socket()?, &out).await,
         Command::Config(verb) => config::run(verb, socket(), &out).await,

@@ -13,6 +13,7 @@ pub mod health;
 pub mod hook;
 pub mod host;
 pub mod job;
+pub mod log;
 mod queue;
 pub mod scrub;
 pub mod show;

@@ -37,7 +37,7 @@ use segments::{Limits, Segments};
 /// What an entry is about.
 mod phase {
     /// A command begins.
-    pub(super) const BEGUN: &str = "begun";
+    pub(super) const STARTED: &str = "started";
     /// A command has ended.
     pub(super) const ENDED: &str = "ended";
     /// A call was denied, because the role of its caller does not permit it.
@@ -105,15 +105,23 @@ impl Audit {
 
     /// Records that a command begins. Returns the number of the entry for [`end`](Self::end).
     pub(crate) fn begin(&self, actor: &Actor, command: &str, object: &str) -> u64 {
-        let entry = AuditEntry { command: command.to_owned(), object: object.to_owned(), ..of(actor) };
-        self.write(&mut self.lock(), phase::BEGUN, entry)
+        let entry =
+            AuditEntry { command: command.to_owned(), object: object.to_owned(), ..of(actor) };
+        self.write(&mut self.lock(), phase::STARTED, entry)
     }
 
-    /// Records the result of the command whose entry has the number `begun`: the result word, and the reason of a
+    /// Records the result of the command whose entry has the number `started`: the result word, and the reason of a
     /// refusal.
-    pub(crate) fn end(&self, begun: u64, actor: &Actor, command: &str, result: &str, cause: &str) {
+    pub(crate) fn end(
+        &self,
+        started: u64,
+        actor: &Actor,
+        command: &str,
+        result: &str,
+        cause: &str,
+    ) {
         let (command, cause) = (command.to_owned(), cause.to_owned());
-        let entry = AuditEntry { begun, command, result: result.to_owned(), cause, ..of(actor) };
+        let entry = AuditEntry { started, command, result: result.to_owned(), cause, ..of(actor) };
         self.write(&mut self.lock(), phase::ENDED, entry);
     }
 
@@ -142,7 +150,8 @@ impl Audit {
     pub(crate) fn flush(&self) {
         let mut inner = self.lock();
         let now = Instant::now();
-        let is_due = |denials: &Denials| now.duration_since(denials.recorded) >= AUDIT_DENIALS_EVERY;
+        let is_due =
+            |denials: &Denials| now.duration_since(denials.recorded) >= AUDIT_DENIALS_EVERY;
         let due = inner.denials.extract_if(.., |_, denials| is_due(denials));
         let due: Vec<_> = due.filter(|(_, denials)| denials.count > 0).collect();
         for (uid, Denials { count, newest, .. }) in due {
@@ -163,8 +172,10 @@ impl Audit {
 
     /// Records a fault of the log itself, as event and as entry.
     fn report(&self, inner: &mut Inner, what: &str) {
-        let note = Note::new(EventKind::AuditChanged, "daemon", what)
-            .next(strake_wording::say("see which entries are affected: ").run(VerifyAuditRequest::default()));
+        let note = Note::new(EventKind::AuditChanged, "daemon", what).next(
+            strake_wording::say("see which entries are affected: ")
+                .run(VerifyAuditRequest::default()),
+        );
         self.events.record(note);
         let entry = AuditEntry { cause: what.to_owned(), ..AuditEntry::default() };
         self.write(inner, phase::LOG, entry);
@@ -210,9 +221,8 @@ impl Audit {
             self.report(inner, what);
         }
         let dropped = std::mem::take(&mut inner.dropped);
-        let dropped = (dropped > 0).then(|| {
-            format!("{dropped} entries could not be written and were dropped")
-        });
+        let dropped = (dropped > 0)
+            .then(|| format!("{dropped} entries could not be written and were dropped"));
         for cause in dropped.into_iter().chain(found.removed.clone()) {
             self.write(inner, phase::LOG, AuditEntry { cause, ..AuditEntry::default() });
         }
@@ -254,7 +264,8 @@ impl Audit {
     pub fn verify(&self, request: &VerifyAuditRequest) -> Result<AuditReport, ControlError> {
         let VerifyAuditRequest { number, hash } = request;
         if !hash.is_empty() && !is_hash(hash) {
-            let what = format!("{hash:?} is not the hash of an entry: it has 64 hexadecimal digits");
+            let what =
+                format!("{hash:?} is not the hash of an entry: it has 64 hexadecimal digits");
             return Err(ControlError::usage(what));
         }
         if (*number == 0) != hash.is_empty() {

@@ -75,19 +75,20 @@ impl Control {
         job: impl FnOnce(&Self, &C) -> Result<T, ControlError>,
     ) -> Result<T, ControlError> {
         let words = command.line().typed;
-        let begun = (!command.is_dry()).then(|| self.audit().begin(actor, &words, &command.object()));
+        let started =
+            (!command.is_dry()).then(|| self.audit().begin(actor, &words, &command.object()));
         let outcome = job(self, command).map_err(|error| error.of_command(command));
         // Events that the command caused follow the event of the command.
         let noted = self.run(|manager| {
             manager.observe();
             Ok(())
         });
-        if let Some(begun) = begun {
+        if let Some(started) = started {
             let (result, cause) = match &outcome {
                 Ok(done) => (done.word(), ""),
                 Err(error) => ("refused", error.what.as_str()),
             };
-            self.audit().end(begun, actor, &words, result, cause);
+            self.audit().end(started, actor, &words, result, cause);
             record(self.events(), actor, command, outcome.as_ref());
         }
         noted.and(outcome)

@@ -50,6 +50,13 @@ pub struct Args {
     /// /run/strake/straked.sock for root, $XDG_RUNTIME_DIR/strake/straked.sock for other users]
     #[arg(long, env = "STRAKE_SOCKET", value_name = "PATH")]
     pub socket: Option<PathBuf>,
+    /// Group whose members may operate arrays: replace and rebuild members, add spares, scrub. Members of the socket's
+    /// group may do everything [default: none]
+    #[arg(long, env = "STRAKE_OPERATOR_GROUP", value_name = "GROUP")]
+    pub operator_group: Option<String>,
+    /// Group whose members may see everything except secrets, and change nothing [default: none]
+    #[arg(long, env = "STRAKE_VIEWER_GROUP", value_name = "GROUP")]
+    pub viewer_group: Option<String>,
     /// CPUs for data cores, such as 0,2,4-7; auto selects half of the CPUs
     #[arg(long, default_value = "auto", value_name = "CPUS")]
     pub cores: CoreChoice,

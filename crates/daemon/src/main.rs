@@ -6,11 +6,12 @@
 //! **What it must never do.** Carry client I/O: control threads and data cores meet only in the control plane.
 //! Acknowledge a change before it is recorded. Start while another daemon uses the same state directory or socket.
 //!
-//! **Where to start.** [`mod@run`] for the life of the process, [`services`] for the calls, [`socket`] for the
-//! permitted clients, [`metrics`] for the data that is served without authentication.
+//! **Where to start.** [`mod@run`] for the life of the process, [`services`] for the calls, [`access`] for the
+//! permitted clients, [`roles`] for what they may call, [`metrics`] for the data that is served without authentication.
 
 #![forbid(unsafe_code)]
 
+mod access;
 mod again;
 mod args;
 mod config;
@@ -20,6 +21,7 @@ mod manual;
 mod metrics;
 mod notify;
 mod process;
+mod roles;
 mod run;
 mod services;
 mod shared;

@@ -7,6 +7,7 @@ use strake_api::FILE_DESCRIPTOR_SET;
 use strake_api::limits::{HEADER_BYTES_MAX, MESSAGE_BYTES_MAX, RESETS_MAX, STREAMS_MAX};
 use strake_api::v1::GetStatusRequest;
 use strake_api::v1::array_service_server::ArrayServiceServer;
+use strake_api::v1::audit_service_server::AuditServiceServer;
 use strake_api::v1::config_service_server::ConfigServiceServer;
 use strake_api::v1::daemon_service_server::DaemonServiceServer;
 use strake_api::v1::drive_service_server::DriveServiceServer;
@@ -21,10 +22,13 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tonic::transport::Server;
 
+use crate::access::Groups;
 use crate::args::{Args, SOCKET};
 use crate::metrics::{self, Metrics, Place};
 use crate::notify::{Environment, Message, Pace, Service, summary};
+use crate::roles::Checked;
 use crate::shared::{COMMANDS_MAX, LOOKS_MAX, Shared};
+use crate::socket::Admission;
 use crate::{again, files, log, socket};
 use strake_parity::Kernel;
 
@@ -72,6 +76,7 @@ pub fn run(args: &Args) -> Result<(), Ended> {
     files::allow_all()?;
     let state_dir = args.state_dir()?;
     let path = args.socket()?;
+    let groups = Groups::of(args.operator_group.as_deref(), args.viewer_group.as_deref())?;
     let options = Options {
         cores: args.cores.clone(),
         assemble_timeout: args.assemble_timeout.0,
@@ -89,7 +94,7 @@ pub fn run(args: &Args) -> Result<(), Ended> {
     socket::refuse_unusable(&path, args.metrics.as_ref().and_then(Place::unix))?;
     let metrics = runtime.block_on(async {
         match &args.metrics {
-            Some(place) => metrics::listen(place).await.map(Some),
+            Some(place) => metrics::listen(place, groups).await.map(Some),
             None => Ok(None),
         }
     })?;
@@ -104,14 +109,14 @@ pub fn run(args: &Args) -> Result<(), Ended> {
     }
     let shared = Shared::new(control, &path.display().to_string());
     let served = runtime.block_on(async {
-        let (listener, guard) = socket::listen(&path, SOCKET)?;
+        let (listener, guard) = socket::listen(&path, SOCKET, groups)?;
         let arguments: Vec<_> = std::env::args_os().skip(1).collect();
         again::write_down(&path, &state_dir, &arguments);
         if let Some(metrics) = &metrics {
             tracing::info!(place = %metrics.place(), "giving metrics");
         }
         tracing::info!(socket = %path.display(), state_dir = %state_dir.display(), "serving");
-        let served = serve(&shared, listener, guard.gid, metrics, &service, signals).await;
+        let served = serve(&shared, listener, guard.admission(), metrics, &service, signals).await;
         drop(guard);
         served.map_err(|why| Ended { when: When::Serving, why })
     });
@@ -138,10 +143,18 @@ pub fn control_threads() -> io::Result<Runtime> {
         .build()
 }
 
+/// The calls of a service, checked and with messages of limited size.
+macro_rules! calls {
+    ($server:ident, $shared:expr) => {{
+        let server = $server::new($shared.clone());
+        Checked::new(server.max_decoding_message_size(MESSAGE_BYTES_MAX), $shared.control())
+    }};
+}
+
 async fn serve(
     shared: &Shared,
     listener: UnixListener,
-    gid: u32,
+    admission: Admission,
     metrics: Option<Metrics>,
     service: &Service,
     signals: Option<Signals>,
@@ -153,7 +166,7 @@ async fn serve(
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .build_v1()
         .map_err(|e| format!("cannot offer reflection: {e}"))?;
-    let callers = socket::callers(listener, gid);
+    let callers = socket::callers(listener, admission);
     let ticking = tokio::spawn(tick(shared.clone(), service.clone()));
     let metering = metrics.map(|metrics| tokio::spawn(metrics.serve(shared.clone())));
     let (reported, end) = tokio::sync::watch::channel(false);
@@ -162,32 +175,17 @@ async fn serve(
         .max_concurrent_streams(STREAMS_MAX)
         .http2_max_header_list_size(HEADER_BYTES_MAX)
         .http2_max_pending_accept_reset_streams(Some(RESETS_MAX))
-        .add_service(
-            DaemonServiceServer::new(shared.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX),
-        )
-        .add_service(
-            DriveServiceServer::new(shared.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX),
-        )
-        .add_service(
-            ArrayServiceServer::new(shared.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX),
-        )
-        .add_service(
-            ExportServiceServer::new(shared.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX),
-        )
-        .add_service(
-            SpareServiceServer::new(shared.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX),
-        )
-        .add_service(
-            JobServiceServer::new(shared.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX),
-        )
-        .add_service(
-            EventServiceServer::new(shared.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX),
-        )
-        .add_service(
-            ConfigServiceServer::new(shared.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX),
-        )
-        .add_service(health)
-        .add_service(reflection)
+        .add_service(calls!(DaemonServiceServer, shared))
+        .add_service(calls!(DriveServiceServer, shared))
+        .add_service(calls!(ArrayServiceServer, shared))
+        .add_service(calls!(ExportServiceServer, shared))
+        .add_service(calls!(SpareServiceServer, shared))
+        .add_service(calls!(JobServiceServer, shared))
+        .add_service(calls!(EventServiceServer, shared))
+        .add_service(calls!(ConfigServiceServer, shared))
+        .add_service(calls!(AuditServiceServer, shared))
+        .add_service(Checked::new(health, shared.control()))
+        .add_service(Checked::new(reflection, shared.control()))
         .serve_with_incoming_shutdown(callers, async move {
             // An error means that the sender was dropped, which also requests the end.
             let _ = graceful.wait_for(|end| *end).await;

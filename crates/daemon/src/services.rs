@@ -2,6 +2,7 @@
 //! has one file.
 
 mod arrays;
+mod audit;
 mod config;
 mod daemon;
 mod drives;

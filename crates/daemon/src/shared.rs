@@ -7,18 +7,23 @@ use strake_api::limits::{
     DRIVES_MAX, ERROR_DETAIL_BYTES_MAX, ERROR_DETAIL_KEY, HOSTS_MAX, STRING_BYTES_MAX,
 };
 use strake_api::v1::ErrorDetail;
-use strake_control::{Actor, Control, ControlError, ControlErrorKind, Manager, Outcome};
+use strake_control::{Actor, Control, ControlError, ControlErrorKind, Manager, Outcome, Role};
 use strake_wording::{Command, has_request};
 use tokio::sync::{Notify, Semaphore, watch};
 use tonic::metadata::MetadataValue;
-use tonic::transport::server::UdsConnectInfo;
 use tonic::{Code, Request, Response, Status};
+
+use crate::access::Peer;
+use crate::roles::{denied, unknown_caller};
 
 /// Maximum number of running commands.
 pub const COMMANDS_MAX: usize = 32;
 
 /// Number of threads for calls that only read, and for the stop.
 pub const LOOKS_MAX: usize = 32;
+
+/// The consent to overwrite the content of a drive, for messages.
+pub const OVERWRITE: &str = "a consent to overwrite a drive";
 
 /// The answer of a call.
 pub type Answer<T> = Result<Response<T>, Status>;
@@ -96,13 +101,34 @@ impl Shared {
         let _turn = turn.map_err(|_| Status::unavailable("the daemon is stopping"))?;
         self.call(move |control| control.command(&actor, &command, job)).await.map(Response::new)
     }
+
+    /// Refuses a request with a consent that only an administrator may give: `what`, if it `is_set`. The refusal is
+    /// recorded.
+    pub async fn check_consent<T>(
+        &self,
+        request: &Request<T>,
+        what: &'static str,
+        is_set: bool,
+    ) -> Result<(), Status> {
+        let Some(peer) = request.extensions().get::<Peer>().copied() else {
+            return if is_set { Err(unknown_caller()) } else { Ok(()) };
+        };
+        if !is_set || peer.role == Role::Admin {
+            return Ok(());
+        }
+        let status = denied(peer, what, Role::Admin);
+        self.call(move |control| {
+            control.audit().deny(&peer.into(), what);
+            Ok(())
+        })
+        .await?;
+        Err(status)
+    }
 }
 
 /// Returns the actor at the other end of the socket.
 pub fn actor_of<T>(request: &Request<T>) -> Actor {
-    let info = request.extensions().get::<UdsConnectInfo>();
-    let peer = info.and_then(|info| info.peer_cred);
-    Actor { peer: peer.map(|peer| (peer.uid(), peer.pid().unwrap_or(0))) }
+    request.extensions().get::<Peer>().copied().map(Actor::from).unwrap_or_default()
 }
 
 /// The gRPC status of an error; docs/api.md lists what each means. If its message names requests, the metadata contain

@@ -1,8 +1,7 @@
 //! The Unix socket of the daemon, which only permitted clients may use.
 //!
-//! The socket has mode 0660, so the file system already refuses other users. The kernel also identifies each client
-//! (`SO_PEERCRED`, unix(7)). A client is served if its effective user is root or the user of the daemon, or if it is a
-//! member of the group of the socket.
+//! Without further groups, the socket has mode 0660, so the file system already refuses other users. The daemon also
+//! identifies each client ([`Groups::identify`]).
 
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
@@ -23,8 +22,9 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_stream::wrappers::UnixListenerStream;
 use tokio_stream::{Stream, StreamExt};
-use tonic::transport::server::{Connected, UdsConnectInfo};
+use tonic::transport::server::Connected;
 
+use crate::access::{Groups, Peer};
 use crate::args::{METRICS, SOCKET};
 
 /// Number of attempts to connect to an answering socket before it counts as in use.
@@ -40,32 +40,51 @@ const KNOCK_EVERY: Duration = Duration::from_millis(100);
 pub struct Socket {
     path: PathBuf,
     identity: (u64, u64),
-    /// The group that may connect.
-    pub gid: u32,
+    /// The callers that the socket admits.
+    admission: Admission,
+}
+
+/// The callers that a socket admits.
+#[derive(Clone, Copy, Debug)]
+pub struct Admission {
+    /// The group of the socket, whose members are administrators.
+    pub admins: u32,
+    /// The further groups.
+    pub groups: Groups,
+}
+
+impl Admission {
+    /// Identifies the peer of a connection.
+    ///
+    /// # Errors
+    /// The peer may not call the daemon.
+    pub fn identify(&self, stream: &UnixStream) -> Result<Peer, String> {
+        self.groups.identify(stream, self.admins)
+    }
 }
 
 /// Listens on `path`, which `option` names. The stale socket of an ended daemon is replaced; a socket that answers is
 /// not.
-pub fn listen(path: &Path, option: &str) -> Result<(UnixListener, Socket), String> {
+pub fn listen(path: &Path, option: &str, groups: Groups) -> Result<(UnixListener, Socket), String> {
     make_folder(path, option)?;
     remove_stale(path, option)?;
-    let bound = bind(path).map_err(|e| cannot_listen(path, option, &e))?;
+    let bound = bind(path, groups.mode()).map_err(|e| cannot_listen(path, option, &e))?;
     let failed = |e: io::Error| format!("cannot prepare the socket {}: {e}", path.display());
     rustix::net::listen(&bound, BACKLOG).map_err(|e| failed(e.into()))?;
     let listener = UnixListener::from_std(StdListener::from(bound)).map_err(failed)?;
     let meta = fs::symlink_metadata(path).map_err(failed)?;
-    let socket =
-        Socket { path: path.to_owned(), identity: (meta.dev(), meta.ino()), gid: meta.gid() };
+    let admission = Admission { admins: meta.gid(), groups };
+    let socket = Socket { path: path.to_owned(), identity: (meta.dev(), meta.ino()), admission };
     Ok((listener, socket))
 }
 
-/// Creates a socket at `path` and sets its mode. No process can connect before the socket listens, so other users than
-/// its owner and group can never connect.
-pub fn bind(path: &Path) -> io::Result<OwnedFd> {
+/// Creates a socket at `path` and sets its mode. No process can connect before the socket listens, so no user whom the
+/// mode excludes can ever connect.
+pub fn bind(path: &Path, mode: u32) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o660))?;
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
     Ok(socket)
 }
 
@@ -156,6 +175,11 @@ impl Socket {
     pub fn path(&self) -> &Path {
         &self.path
     }
+
+    /// Returns the callers that the socket admits.
+    pub const fn admission(&self) -> Admission {
+        self.admission
+    }
 }
 
 impl Drop for Socket {
@@ -169,48 +193,18 @@ impl Drop for Socket {
     }
 }
 
-/// Returns whether a peer with this effective user and these groups may call a daemon of user `own` over a socket of
-/// group `gid`.
-pub fn may_call(peer_uid: u32, groups: &[u32], own: u32, gid: u32) -> bool {
-    peer_uid == 0 || peer_uid == own || groups.contains(&gid)
-}
-
-/// Returns the supplementary groups of a process of the user `uid`, from its `/proc/PID/status` (proc(5)). Returns none
-/// if the process is of another user, which got the number of a process that has ended.
-pub fn groups_in(status: &str, uid: u32) -> Vec<u32> {
-    let numbers = |field: &str| -> Vec<u32> {
-        let line = status.lines().find_map(|line| line.strip_prefix(field));
-        line.unwrap_or_default().split_whitespace().filter_map(|word| word.parse().ok()).collect()
-    };
-    // Real, effective, saved and file system user.
-    let is_of_user = numbers("Uid:").get(1) == Some(&uid);
-    if is_of_user { numbers("Groups:") } else { Vec::new() }
-}
-
-/// Checks that the peer of `stream` may call the daemon.
-pub fn check_peer(stream: &UnixStream, gid: u32) -> Result<(), String> {
-    let peer = stream.peer_cred().map_err(|e| format!("a peer whose identity is unknown: {e}"))?;
-    // The kernel reports only the effective group of a peer, which is seldom the group of the socket.
-    let status = peer.pid().and_then(|pid| fs::read_to_string(format!("/proc/{pid}/status")).ok());
-    let mut groups = status.map(|status| groups_in(&status, peer.uid())).unwrap_or_default();
-    groups.push(peer.gid());
-    if may_call(peer.uid(), &groups, rustix::process::geteuid().as_raw(), gid) {
-        return Ok(());
-    }
-    Err(format!("user {} (group {})", peer.uid(), peer.gid()))
-}
-
 /// A connection that counts against the limit until it ends.
 pub struct Caller {
     stream: UnixStream,
+    peer: Peer,
     _counts: OwnedSemaphorePermit,
 }
 
 impl Connected for Caller {
-    type ConnectInfo = UdsConnectInfo;
+    type ConnectInfo = Peer;
 
-    fn connect_info(&self) -> UdsConnectInfo {
-        self.stream.connect_info()
+    fn connect_info(&self) -> Peer {
+        self.peer
     }
 }
 
@@ -244,10 +238,13 @@ impl AsyncWrite for Caller {
 
 /// Returns the connections of permitted clients, at most [`CONNECTIONS_MAX`] at a time. Other connections are closed
 /// immediately.
-pub fn callers(listener: UnixListener, gid: u32) -> impl Stream<Item = io::Result<Caller>> {
+pub fn callers(
+    listener: UnixListener,
+    admission: Admission,
+) -> impl Stream<Item = io::Result<Caller>> {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     UnixListenerStream::new(listener).filter_map(move |stream| match stream {
-        Ok(stream) => admit(stream, gid, &places).map(Ok),
+        Ok(stream) => admit(stream, admission, &places).map(Ok),
         // The failure to accept one connection must not end the listener (RUSTSEC-2024-0376).
         Err(error) => {
             tracing::warn!(%error, "a connection could not be accepted");
@@ -256,13 +253,16 @@ pub fn callers(listener: UnixListener, gid: u32) -> impl Stream<Item = io::Resul
     })
 }
 
-fn admit(stream: UnixStream, gid: u32, places: &Arc<Semaphore>) -> Option<Caller> {
-    if let Err(who) = check_peer(&stream, gid) {
-        tracing::warn!(%who, "refused a connection");
-        return None;
-    }
+fn admit(stream: UnixStream, admission: Admission, places: &Arc<Semaphore>) -> Option<Caller> {
+    let peer = match admission.identify(&stream) {
+        Ok(peer) => peer,
+        Err(who) => {
+            tracing::warn!(%who, "refused a connection");
+            return None;
+        }
+    };
     match Arc::clone(places).try_acquire_owned() {
-        Ok(counts) => Some(Caller { stream, _counts: counts }),
+        Ok(counts) => Some(Caller { stream, peer, _counts: counts }),
         Err(_) => {
             tracing::warn!("refused a connection: there are {CONNECTIONS_MAX} already");
             None

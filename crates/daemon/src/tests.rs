@@ -1,9 +1,10 @@
+use crate::access::{Groups, group_in, groups_in};
 use crate::again::{command, unit};
 use crate::args::Args;
 use crate::process::cpu_ticks;
 use crate::run::control_threads;
 use crate::shared::{COMMANDS_MAX, Shared, check_drives, check_text, status_of};
-use crate::socket::{bind, groups_in, listen, may_call};
+use crate::socket::{bind, listen};
 use clap::{CommandFactory, Parser};
 use prost::Message as _;
 use std::ffi::OsString;
@@ -13,7 +14,7 @@ use std::sync::{Arc, RwLock};
 use std::time::Duration;
 use strake_api::limits::ERROR_DETAIL_KEY;
 use strake_api::v1::{ArrayChange, ErrorDetail, UnloadArrayRequest};
-use strake_control::{Control, ControlError, ControlErrorKind, Options};
+use strake_control::{Control, ControlError, ControlErrorKind, Options, Role};
 use strake_wording::{replace, say};
 use tonic::Code;
 
@@ -61,16 +62,39 @@ fn the_unit_is_found_in_the_control_groups() {
 }
 
 #[test]
-fn root_the_owner_and_the_group_may_call() {
-    let check = |uid, groups: &[u32], may| {
-        assert_eq!(may_call(uid, groups, 1000, 50), may, "user {uid}, groups {groups:?}");
+fn the_highest_role_of_the_groups_counts() {
+    use Role::{Admin, Operator, Viewer};
+    let access = Groups { operators: Some(60), viewers: Some(70) };
+    let check = |access: Groups, uid, groups: &[u32], role| {
+        assert_eq!(access.role(uid, groups, 1000, 50), role, "user {uid}, groups {groups:?}");
     };
-    check(0, &[0], true);
-    check(1000, &[7], true);
-    check(1001, &[50], true);
-    check(1001, &[4, 50, 7], true);
-    check(1001, &[7], false);
-    check(1001, &[], false);
+    for access in [access, Groups::default()] {
+        check(access, 0, &[0], Some(Admin));
+        check(access, 1000, &[7], Some(Admin));
+        check(access, 1001, &[4, 50, 7], Some(Admin));
+        check(access, 1001, &[70, 60, 50], Some(Admin));
+        check(access, 1001, &[7], None);
+        check(access, 1001, &[], None);
+    }
+    check(access, 1001, &[70, 60], Some(Operator));
+    check(access, 1001, &[7, 70], Some(Viewer));
+    check(Groups::default(), 1001, &[60, 70], None);
+    let modes = [Groups::default(), access, Groups { operators: None, viewers: Some(70) }];
+    assert_eq!(modes.map(|access| access.mode()), [0o660, 0o666, 0o666]);
+}
+
+#[test]
+fn groups_are_named_or_numbered() {
+    let text = "root:x:0:\nstrake:x:990:ann,bob\nstrake-viewer:*:991:\nbroken\nbroken2:x\n";
+    assert_eq!(group_in(text, "strake"), Some(990));
+    assert_eq!(group_in(text, "strake-viewer"), Some(991));
+    for name in ["", "ann", "broken", "broken2", "stra"] {
+        assert_eq!(group_in(text, name), None, "{name}");
+    }
+    let access = Groups::of(Some("4711"), None).expect("a number needs no name");
+    assert_eq!((access.operators, access.viewers), (Some(4711), None));
+    let why = Groups::of(None, Some("no such group")).expect_err("there is none");
+    assert!(why.contains("no group no such group") && why.contains("create it first"), "{why}");
 }
 
 /// History: members of the group `strake` were refused unless it was their effective group.
@@ -136,25 +160,35 @@ async fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
     let dir: PathBuf = std::env::temp_dir().join(format!("straked-test-{}", std::process::id()));
     let path = dir.join("sock");
     std::fs::create_dir_all(&dir).expect("it can be made");
-    let bound = bind(&path).expect("the path is free");
+    let bound = bind(&path, 0o660).expect("the path is free");
     let mode = std::fs::metadata(&path).expect("it is there").permissions().mode();
     assert_eq!(mode & 0o777, 0o660, "before anybody can connect");
     let early = std::os::unix::net::UnixStream::connect(&path).expect_err("nobody listens");
     assert_eq!(early.kind(), std::io::ErrorKind::ConnectionRefused);
     drop(bound);
-    let (listener, guard) = listen(&path, "--socket").expect("nobody listens there");
+    let (listener, guard) =
+        listen(&path, "--socket", Groups::default()).expect("nobody listens there");
     let mode = std::fs::metadata(&path).expect("it is there").permissions().mode();
     assert_eq!(mode & 0o777, 0o660, "others than its owner and group are kept out");
-    assert!(listen(&path, "--socket").err().is_some_and(|why| why.contains("answers")));
+    assert!(
+        listen(&path, "--socket", Groups::default())
+            .err()
+            .is_some_and(|why| why.contains("answers"))
+    );
     drop(listener);
     drop(guard);
     // A listener without a guard does not remove its path, like a killed daemon.
     drop(std::os::unix::net::UnixListener::bind(&path).expect("the path is free"));
-    let (_listener, guard) = listen(&path, "--socket").expect("the socket is stale");
+    let (_listener, guard) =
+        listen(&path, "--socket", Groups::default()).expect("the socket is stale");
     drop(guard);
     assert!(!path.exists());
     std::fs::write(&path, b"precious").expect("it can be written");
-    assert!(listen(&path, "--socket").err().is_some_and(|why| why.contains("not a socket")));
+    assert!(
+        listen(&path, "--socket", Groups::default())
+            .err()
+            .is_some_and(|why| why.contains("not a socket"))
+    );
     std::fs::remove_dir_all(&dir).expect("it can be removed");
 }
 

@@ -19,9 +19,25 @@ impl Folder {
     /// The folder for temporary files cannot be written.
     #[must_use]
     pub fn new(name: &str) -> Self {
+        Self::below(&std::env::temp_dir(), name)
+    }
+
+    /// Creates a folder as [`new`](Self::new) does, in memory if the host has such a file system. For tests that write
+    /// so often that the drive of the host would limit them.
+    ///
+    /// # Panics
+    /// No folder can be created.
+    #[must_use]
+    pub fn in_memory(name: &str) -> Self {
+        let memory = Path::new("/dev/shm");
+        let is_usable = memory.metadata().is_ok_and(|about| about.is_dir());
+        if is_usable { Self::below(memory, name) } else { Self::new(name) }
+    }
+
+    fn below(parent: &Path, name: &str) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("{name}-{}-{number}", process::id()));
+        let path = parent.join(format!("{name}-{}-{number}", process::id()));
         // A killed process with the same process identifier may have left the folder.
         let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(&path).expect("a temporary folder can be made");

@@ -40,7 +40,7 @@ const COMMANDS: [(&str, &[&str], &[&str]); 21] = [
 const OBJECTS: [(&[&str], &[&str]); 7] = [
     (&["delete"], &["array destroy"]),
     (&["delete-array", "remove-array"], &["array destroy"]),
-    (&["log", "logs", "history"], &["event list"]),
+    (&["logs", "history", "audit"], &["event list", "log list"]),
     (&["iostat", "top", "perf"], &["array stats"]),
     (&["info", "health", "state"], &["status"]),
     (&["check", "verify"], &["doctor", "array scrub"]),

@@ -44,6 +44,7 @@ fn bases(request: &str) -> Vec<Value> {
         "ConnectDriveRequest" | "DiscoverDrivesRequest" => {
             vec![json!({}), json!({ "secret": "DHHC-1:00:x:" })]
         }
+        "VerifyAuditRequest" => vec![json!({ "number": 7, "hash": "ab" })],
         "ChangeScrubRequest" => vec![json!({ "action": "pause" })],
         "GetArrayRequest" | "WatchArrayRequest" | "GetScrubRequest" => {
             vec![json!({ "name": "tank" })]

@@ -17,6 +17,9 @@ pub fn show(daemon: &Daemon, width: usize) -> String {
     say("uses", &format!("{memory} memory, {cpu:.2} s processor time"));
     say("state", &daemon.state_dir);
     say("socket", &daemon.socket);
+    if !daemon.role.is_empty() {
+        say("your role", &daemon.role);
+    }
     for core in daemon.cores.iter().filter(|c| !c.notice.is_empty()) {
         say("notice", &format!("core {}: {}", core.index, core.notice));
     }

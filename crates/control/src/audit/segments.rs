@@ -109,7 +109,8 @@ impl Segments {
         let first = first.map_or(0, |line| line.entry.number);
         // A power loss may have prevented a write of the file with the ends, so the head may be older than the log.
         let there = full.first().map_or(first, |name| first_of(name));
-        let Ends { oldest, head: kept } = kept.unwrap_or(Ends { oldest: there, head: Head::default() });
+        let Ends { oldest, head: kept } =
+            kept.unwrap_or(Ends { oldest: there, head: Head::default() });
         let missing = kept.number.saturating_sub(found.number);
         if missing > 0 {
             let to = kept.number;
@@ -164,7 +165,7 @@ impl Segments {
             *oldest = if *oldest == 0 { first } else { *oldest };
         }
         self.bytes += text.len() as u64;
-        if entries.get(found.written - 1).is_some_and(|entry| entry.phase != phase::BEGUN) {
+        if entries.get(found.written - 1).is_some_and(|entry| entry.phase != phase::STARTED) {
             tracing::info!(number = head.number, hash = head.hash, "audit");
         }
         self.ends.head = head;
@@ -232,7 +233,11 @@ impl Segments {
             self.ends.oldest = full_files(&self.state)?.first().map_or(0, |name| first_of(name));
         }
         Ok((!removed.is_empty()).then(|| {
-            format!("{} removed: the log exceeds its limit of {} bytes", removed.join(", "), self.limits.all)
+            format!(
+                "{} removed: the log exceeds its limit of {} bytes",
+                removed.join(", "),
+                self.limits.all
+            )
         }))
     }
 

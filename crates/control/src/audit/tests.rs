@@ -48,8 +48,8 @@ impl Log {
     fn commands(&self, count: u64) {
         for at in 0..count {
             let command = format!("array rebuild tank{at}");
-            let begun = self.audit.begin(&operator(), &command, "array/tank");
-            self.audit.end(begun, &operator(), &command, "changed", "");
+            let started = self.audit.begin(&operator(), &command, "array/tank");
+            self.audit.end(started, &operator(), &command, "changed", "");
         }
     }
 
@@ -79,16 +79,22 @@ impl Log {
 fn a_command_has_two_entries_with_its_caller_and_its_result() {
     let folder = Folder::new("strake-audit");
     let log = open(&folder);
-    let begun = log.audit.begin(&operator(), "array rebuild tank", "array/tank");
-    log.audit.end(begun, &operator(), "array rebuild tank", "refused", "it is healthy");
+    let started = log.audit.begin(&operator(), "array rebuild tank", "array/tank");
+    log.audit.end(started, &operator(), "array rebuild tank", "refused", "it is healthy");
     let entries = log.entries();
     let [first, second] = &entries[..] else { panic!("{entries:?}") };
     for entry in &entries {
-        assert_eq!((entry.uid, entry.pid, entry.role.as_str()), (Some(1000), Some(4711), "operator"));
+        assert_eq!(
+            (entry.uid, entry.pid, entry.role.as_str()),
+            (Some(1000), Some(4711), "operator")
+        );
         assert_eq!((entry.command.as_str(), entry.time_us), ("array rebuild tank", 7));
     }
-    assert_eq!((first.number, first.phase.as_str(), first.object.as_str()), (1, phase::BEGUN, "array/tank"));
-    assert_eq!((second.number, second.phase.as_str(), second.begun), (2, phase::ENDED, 1));
+    assert_eq!(
+        (first.number, first.phase.as_str(), first.object.as_str()),
+        (1, phase::STARTED, "array/tank")
+    );
+    assert_eq!((second.number, second.phase.as_str(), second.started), (2, phase::ENDED, 1));
     assert_eq!((second.result.as_str(), second.cause.as_str()), ("refused", "it is healthy"));
 }
 
@@ -121,7 +127,8 @@ fn the_chain_continues_over_restarts_and_rotations() {
 /// Every line is a text that `sha256sum` can check.
 #[test]
 fn a_line_is_its_hash_the_hash_before_and_json() {
-    let entry = AuditEntry { number: 1, command: "array create \u{e9}".into(), ..AuditEntry::default() };
+    let entry =
+        AuditEntry { number: 1, command: "array create \u{e9}".into(), ..AuditEntry::default() };
     let (line, head) = line_of(&Head::default(), &entry);
     let words: Vec<&str> = line.trim_end().splitn(3, ' ').collect();
     let [hash, previous, json] = words[..] else { panic!("{line}") };
@@ -227,7 +234,8 @@ fn a_changed_log_is_reported_and_goes_on() {
         log.commands(2);
         drop(log);
         let file = folder.join(NEWEST);
-        fs::write(&file, change(&fs::read(&file).expect("it is there"))).expect("it can be written");
+        fs::write(&file, change(&fs::read(&file).expect("it is there")))
+            .expect("it can be written");
         let log = open(&folder);
         assert_eq!(log.reported(), reports, "{name}");
         log.commands(2);
@@ -243,7 +251,8 @@ fn a_changed_log_is_reported_and_goes_on() {
         let log = open(&folder);
         log.commands(2);
         let file = folder.join(NEWEST);
-        fs::write(&file, change(&fs::read(&file).expect("it is there"))).expect("it can be written");
+        fs::write(&file, change(&fs::read(&file).expect("it is there")))
+            .expect("it can be written");
         log.commands(2);
         // A change that keeps the size is found by a check.
         let reports = if name == "the last line damaged" { 0 } else { reports };
@@ -306,7 +315,11 @@ fn entries_wait_for_a_directory_that_refuses_writes() {
     // The entry about the dropped ones follows.
     log.check_valid(6 + AUDIT_PENDING_MAX as u64 + 1);
     let last = log.entries().pop().expect("there are entries");
-    assert_eq!((last.phase.as_str(), last.cause.starts_with("6 entries")), (phase::LOG, true), "{last:?}");
+    assert_eq!(
+        (last.phase.as_str(), last.cause.starts_with("6 entries")),
+        (phase::LOG, true),
+        "{last:?}"
+    );
 }
 
 /// A user without rights must not be able to fill the log, and so remove older entries.
@@ -320,7 +333,10 @@ fn denied_calls_have_one_entry_for_each_user_and_minute() {
     }
     let entries = log.entries();
     let seen: Vec<_> = entries.iter().map(|e| (e.uid, e.phase.as_str(), e.role.as_str())).collect();
-    assert_eq!(seen, [(Some(1000), phase::DENIED, "viewer"), (Some(1001), phase::DENIED, "viewer")]);
+    assert_eq!(
+        seen,
+        [(Some(1000), phase::DENIED, "viewer"), (Some(1001), phase::DENIED, "viewer")]
+    );
 }
 
 #[test]
@@ -360,7 +376,8 @@ fn a_power_loss_removes_no_returned_entry_exhaustive() {
     let files = fs::read_dir(&*folder).expect("it is there").count();
     assert!(files > 3, "{files} files: nothing was rotated");
     for steps in written[0].0..=disk.steps() {
-        let before = written.iter().rfind(|(at, _)| *at <= steps).map_or(0, |(_, entries)| *entries);
+        let before =
+            written.iter().rfind(|(at, _)| *at <= steps).map_or(0, |(_, entries)| *entries);
         for fate in Fate::some() {
             let after = Folder::new("strake-audit");
             for (name, bytes) in disk.left(&folder, steps, fate) {
@@ -370,7 +387,10 @@ fn a_power_loss_removes_no_returned_entry_exhaustive() {
             assert_eq!(log.reported(), 0, "{steps} steps, {fate:?}");
             let found = log.verified();
             assert_eq!(found.faults, [], "{steps} steps, {fate:?}");
-            assert!((before..=before + 1).contains(&found.last), "{steps} steps, {fate:?}: {found:?}");
+            assert!(
+                (before..=before + 1).contains(&found.last),
+                "{steps} steps, {fate:?}: {found:?}"
+            );
             if fate == Fate::Lost {
                 log.commands(1);
                 log.check_valid(found.last + 2);

@@ -9,6 +9,7 @@ use crate::record::files::tests::{Fate, Forgetful, Left};
 use crate::record::reserved::ReservationFile;
 use crate::record::store::{Config, ExportRecord, Settings, Store};
 use crate::upkeep::scrubs::keep_scrubs;
+use crate::upkeep::starting::start_in;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -103,7 +104,7 @@ impl Bench {
 
 fn start(folder: &Folder, disk: &Arc<Forgetful>) -> Control {
     let state = StateFolder::on(&folder.join("state"), Arc::clone(disk) as _);
-    Control::start_in(state, Options::default()).expect("the control plane starts")
+    start_in(state, Options::default()).expect("the control plane starts")
 }
 
 impl Drop for Bench {

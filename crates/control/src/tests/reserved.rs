@@ -20,6 +20,7 @@ use crate::error::ControlErrorKind::Usage;
 use crate::manager::{Manager, Options};
 use crate::record::files::{Disk, Kernel, StateFolder, Step};
 use crate::record::reserved::ReservationFile;
+use crate::upkeep::starting::start_in;
 
 /// The UUID of array tank.
 fn tank(control: &Control) -> String {
@@ -192,7 +193,7 @@ fn an_export_whose_removal_cannot_be_recorded_is_offered_again() {
     let folder = folder();
     let disk = Arc::new(Refuses::default());
     let state = StateFolder::on(&folder.join("state"), Arc::clone(&disk) as _);
-    let control = Control::start_in(state, Options::default()).expect("the control plane starts");
+    let control = start_in(state, Options::default()).expect("the control plane starts");
     control.create_array(&raid6(drives_in(&folder, 4))).expect("it is created");
     for request in
         [&nbd(&folder.join("nbd")), &CreateExportRequest { name: "net".into(), ..request() }]

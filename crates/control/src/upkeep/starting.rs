@@ -62,6 +62,17 @@ fn open_in(state: StateFolder, options: crate::manager::Options) -> Result<Contr
     Ok(control)
 }
 
+/// As [`Control::start`], with changes through the layer of `state`.
+pub(crate) fn start_in(
+    state: StateFolder,
+    options: crate::manager::Options,
+) -> Result<Control, ControlError> {
+    let control = open_in(state, options)?;
+    while !control.starts_are_over(Duration::MAX)? {}
+    control.with(|m| m.observe())?;
+    Ok(control)
+}
+
 impl Control {
     /// Starts the control plane and waits until every array has been tried. The status reports arrays that cannot be
     /// started; they are not errors.
@@ -69,17 +80,7 @@ impl Control {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn start(state_dir: &Path, options: crate::manager::Options) -> Result<Self, ControlError> {
-        Self::start_in(StateFolder::of(state_dir), options)
-    }
-
-    pub(crate) fn start_in(
-        state: StateFolder,
-        options: crate::manager::Options,
-    ) -> Result<Self, ControlError> {
-        let control = open_in(state, options)?;
-        while !control.starts_are_over(Duration::MAX)? {}
-        control.with(|m| m.observe())?;
-        Ok(control)
+        start_in(StateFolder::of(state_dir), options)
     }
 
     /// Starts the control plane: locks the state directory, starts the data cores, and begins to start the recorded

@@ -40,6 +40,8 @@ fn value(key: &str, option: &Arg) -> String {
         "state-dir" => "/var/lib/strake",
         "socket" => "/run/strake/straked.sock",
         "metrics" => "127.0.0.1:9464",
+        "operator-group" => "strake-operator",
+        "viewer-group" => "strake-viewer",
         _ => "portable",
     }
     .to_owned()

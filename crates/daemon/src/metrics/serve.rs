@@ -18,6 +18,7 @@ use tokio::sync::Semaphore;
 
 use super::place::Place;
 use super::{Snapshot, text};
+use crate::access::Groups;
 use crate::args::METRICS;
 use crate::shared::Shared;
 use crate::socket::{self, Socket};
@@ -53,10 +54,10 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 ///
 /// # Errors
 /// The address cannot be used.
-pub async fn listen(place: &Place) -> Result<Metrics, String> {
+pub async fn listen(place: &Place, groups: Groups) -> Result<Metrics, String> {
     Ok(Metrics(match place {
         Place::Unix(path) => {
-            let (listener, socket) = socket::listen(path, METRICS)?;
+            let (listener, socket) = socket::listen(path, METRICS, groups)?;
             Listener::Unix(listener, socket)
         }
         Place::Loopback(address) => {
@@ -107,8 +108,8 @@ impl Metrics {
             Listener::Tcp(listener) => Ok(Box::new(listener.accept().await?.0)),
             Listener::Unix(listener, socket) => loop {
                 let (stream, _) = listener.accept().await?;
-                match socket::check_peer(&stream, socket.gid) {
-                    Ok(()) => return Ok(Box::new(stream)),
+                match socket.admission().identify(&stream) {
+                    Ok(_) => return Ok(Box::new(stream)),
                     Err(who) => tracing::warn!(%who, "refused a connection for metrics"),
                 }
             },

@@ -4,6 +4,7 @@ use super::place::Place;
 use super::serve::listen;
 use super::text::{Family, Kind, Text};
 use super::{Snapshot, families};
+use crate::access::Groups;
 use crate::shared::Shared;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -146,7 +147,7 @@ impl Served {
         let shared = Shared::new(control, "/run/none");
         let runtime = tokio::runtime::Runtime::new().expect("threads");
         let place = "127.0.0.1:0".parse().expect("a place");
-        let metrics = runtime.block_on(listen(&place)).expect("there is a port");
+        let metrics = runtime.block_on(listen(&place, Groups::default())).expect("there is a port");
         let address = metrics.place();
         runtime.spawn(metrics.serve(shared.clone()));
         Self { folder, shared, runtime, address }

@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, async_trait};
 
-use crate::shared::{Answer, Shared, check_drives, check_text, check_texts};
+use crate::shared::{Answer, OVERWRITE, Shared, check_drives, check_text, check_texts};
 
 /// Time between two answers of a watch if the client requests none.
 const WATCH_EVERY: Duration = Duration::from_millis(500);
@@ -80,12 +80,14 @@ impl ArrayService for Shared {
     async fn replace_member(&self, request: Request<ReplaceMemberRequest>) -> Answer<ArrayChange> {
         let r = request.get_ref();
         check_texts(&[("name", &r.name), ("drive", &r.drive)])?;
+        self.check_consent(&request, OVERWRITE, r.overwrite).await?;
         self.command(request, Control::replace_member).await
     }
 
     async fn add_drive(&self, request: Request<AddDriveRequest>) -> Answer<ArrayChange> {
         let r = request.get_ref();
         check_texts(&[("name", &r.name), ("drive", &r.drive)])?;
+        self.check_consent(&request, OVERWRITE, r.overwrite).await?;
         self.command(request, Control::add_drive).await
     }
 
@@ -156,6 +158,8 @@ impl ArrayService for Shared {
     async fn start_scrub(&self, request: Request<StartScrubRequest>) -> Answer<ScrubChange> {
         let r = request.get_ref();
         check_texts(&[("name", &r.name), ("mode", &r.mode)])?;
+        self.check_consent(&request, "a scrub that trusts the data", r.mode == "trust_data")
+            .await?;
         self.command(request, |c, r| c.run(|m| m.start_scrub(r))).await
     }
 

@@ -5,27 +5,28 @@ use strake_api::v1::{
     Daemon, DoctorReport, GetDaemonRequest, GetStatusRequest, RunDoctorRequest, StopDaemonRequest,
     StopDaemonResponse, SystemStatus,
 };
-use strake_control::{Control, Manager};
+use strake_control::{Actor, Control, Manager};
 use tonic::{Request, Response, async_trait};
 
 use crate::process;
 use crate::shared::{Answer, Shared, actor_of, check_drives};
 
-fn daemon_of(manager: &Manager, socket: &str) -> Daemon {
-    manager.daemon(socket, process::memory_bytes(), process::cpu_us())
+fn daemon_of(manager: &Manager, socket: &str, caller: &Actor) -> Daemon {
+    let role = caller.role.map(|role| role.word().to_owned()).unwrap_or_default();
+    Daemon { role, ..manager.daemon(socket, process::memory_bytes(), process::cpu_us()) }
 }
 
 #[async_trait]
 impl DaemonService for Shared {
-    async fn get_daemon(&self, _: Request<GetDaemonRequest>) -> Answer<Daemon> {
-        let socket = self.socket.clone();
-        self.answer(move |m| Ok(daemon_of(m, &socket))).await
+    async fn get_daemon(&self, request: Request<GetDaemonRequest>) -> Answer<Daemon> {
+        let (socket, caller) = (self.socket.clone(), actor_of(&request));
+        self.answer(move |m| Ok(daemon_of(m, &socket, &caller))).await
     }
 
-    async fn get_status(&self, _: Request<GetStatusRequest>) -> Answer<SystemStatus> {
-        let socket = self.socket.clone();
+    async fn get_status(&self, request: Request<GetStatusRequest>) -> Answer<SystemStatus> {
+        let (socket, caller) = (self.socket.clone(), actor_of(&request));
         self.answer(move |m| {
-            let daemon = daemon_of(m, &socket);
+            let daemon = daemon_of(m, &socket, &caller);
             Ok(m.status(daemon))
         })
         .await

@@ -7,7 +7,7 @@ use strake_api::v1::{
 use strake_control::Control;
 use tonic::{Request, async_trait};
 
-use crate::shared::{Answer, Shared, check_text, check_texts};
+use crate::shared::{Answer, OVERWRITE, Shared, check_text, check_texts};
 
 #[async_trait]
 impl SpareService for Shared {
@@ -18,6 +18,7 @@ impl SpareService for Shared {
     async fn add_spare(&self, request: Request<AddSpareRequest>) -> Answer<SpareChange> {
         let r = request.get_ref();
         check_texts(&[("drive", &r.drive), ("array", &r.array)])?;
+        self.check_consent(&request, OVERWRITE, r.overwrite).await?;
         self.command(request, Control::add_spare).await
     }
 

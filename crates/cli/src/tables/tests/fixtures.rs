@@ -240,6 +240,7 @@ pub fn daemon() -> Daemon {
         uptime_us: 7_325_000_000,
         state_dir: "/var/lib/strake".into(),
         socket: "/run/strake/straked.sock".into(),
+        role: "operator".into(),
         cores: vec![
             Core { index: 0, cpu: Some(2), notice: String::new() },
             Core {

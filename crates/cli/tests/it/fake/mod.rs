@@ -5,6 +5,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use strake_api::v1::array_service_server::{ArrayService, ArrayServiceServer};
+use strake_api::v1::audit_service_server::{AuditService, AuditServiceServer};
 use strake_api::v1::config_service_server::{ConfigService, ConfigServiceServer};
 use strake_api::v1::daemon_service_server::{DaemonService, DaemonServiceServer};
 use strake_api::v1::drive_service_server::{DriveService, DriveServiceServer};
@@ -310,6 +311,16 @@ impl ConfigService for Fake {
 }
 
 #[tonic::async_trait]
+impl AuditService for Fake {
+    async fn list_audit(&self, request: Request<ListAuditRequest>) -> Answer<ListAuditResponse> {
+        self.accept(&request)
+    }
+    async fn verify_audit(&self, request: Request<VerifyAuditRequest>) -> Answer<AuditReport> {
+        self.accept(&request)
+    }
+}
+
+#[tonic::async_trait]
 impl EventService for Fake {
     type FollowEventsStream =
         Pin<Box<dyn tokio_stream::Stream<Item = Result<Event, Status>> + Send>>;
@@ -409,6 +420,7 @@ impl Served {
                 .add_service(ArrayServiceServer::new(fake.clone()))
                 .add_service(ExportServiceServer::new(fake.clone()))
                 .add_service(ConfigServiceServer::new(fake.clone()))
+                .add_service(AuditServiceServer::new(fake.clone()))
                 .add_service(EventServiceServer::new(fake.clone()))
                 .add_service(JobServiceServer::new(fake.clone()))
                 .add_service(SpareServiceServer::new(fake))

@@ -1,0 +1,197 @@
+//! The role that each call requires, and the check before a call.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use strake_control::{Control, Role};
+use tonic::Status;
+use tonic::body::Body;
+use tonic::codegen::{Service, http};
+use tonic::server::NamedService;
+
+use crate::access::Peer;
+
+#[cfg(test)]
+mod tests;
+
+/// The calls by the role that they require. A call that is in no list requires [`Role::Admin`].
+///
+/// A viewer sees everything except secrets. An operator keeps arrays healthy, by means that lose no data. Calls with
+/// which a caller could read, lose or admit data of others require an administrator.
+const CALLS: [(Role, &[&str]); 3] = [
+    (
+        Role::Viewer,
+        &[
+            "ArrayService/GetArray",
+            "ArrayService/GetArrayStats",
+            "ArrayService/GetScrub",
+            "ArrayService/ListArrays",
+            "ArrayService/WatchArray",
+            "AuditService/ListAudit",
+            "AuditService/VerifyAudit",
+            "ConfigService/GetConfig",
+            "DaemonService/GetDaemon",
+            "DaemonService/GetStatus",
+            "DaemonService/RunDoctor",
+            "DriveService/GetDrive",
+            "DriveService/GetDriveHealth",
+            "DriveService/ListDrives",
+            "EventService/FollowEvents",
+            "EventService/ListEvents",
+            "EventService/ListHooks",
+            "ExportService/GetExport",
+            "ExportService/ListExports",
+            "ExportService/ListHosts",
+            "ExportService/ListReferrals",
+            "JobService/ListJobs",
+            "SpareService/ListSpares",
+        ],
+    ),
+    (
+        Role::Operator,
+        &[
+            "ArrayService/AddDrive",
+            "ArrayService/ChangeScrub",
+            "ArrayService/ListImportable",
+            "ArrayService/ReaddMember",
+            "ArrayService/RebuildArray",
+            "ArrayService/ReplaceMember",
+            "ArrayService/StartScrub",
+            "DriveService/DiscoverDrives",
+            "DriveService/LocateDrive",
+            "EventService/TestHook",
+            "JobService/ChangeJob",
+            "SpareService/AddSpare",
+            "SpareService/RemoveSpare",
+        ],
+    ),
+    (
+        Role::Admin,
+        &[
+            "ArrayService/CreateArray",
+            "ArrayService/DestroyArray",
+            "ArrayService/FailMember",
+            "ArrayService/GrowArray",
+            "ArrayService/ImportArrays",
+            "ArrayService/RenameArray",
+            "ArrayService/SetArray",
+            "ArrayService/UndeleteArray",
+            "ArrayService/UnloadArray",
+            "ArrayService/UpgradeFormat",
+            "ConfigService/RestoreConfig",
+            "DaemonService/StopDaemon",
+            "DriveService/CleanDrive",
+            "DriveService/ConnectDrive",
+            "DriveService/DisconnectDrive",
+            "DriveService/ReleaseDrives",
+            "DriveService/TakeDrives",
+            "EventService/AddHook",
+            "EventService/RemoveHook",
+            "ExportService/AddHost",
+            "ExportService/AddReferral",
+            "ExportService/CreateExport",
+            "ExportService/DisconnectHost",
+            "ExportService/ReleaseExport",
+            "ExportService/RemoveExport",
+            "ExportService/RemoveHost",
+            "ExportService/RemoveReferral",
+            "ExportService/SetExport",
+        ],
+    ),
+];
+
+/// Services of gRPC itself, which describe the interface and whether it is served.
+const DESCRIPTIONS: [&str; 2] =
+    ["/grpc.health.v1.Health/", "/grpc.reflection.v1.ServerReflection/"];
+
+/// The name of the package in the path of a call.
+const PACKAGE: &str = "/strake.v1.";
+
+/// Returns the role that the call with this path requires.
+pub fn required(path: &str) -> Role {
+    if DESCRIPTIONS.iter().any(|service| path.starts_with(service)) {
+        return Role::Viewer;
+    }
+    let call = path.strip_prefix(PACKAGE).unwrap_or_default();
+    let found = CALLS.iter().find(|(_, calls)| calls.contains(&call));
+    found.map_or(Role::Admin, |(role, _)| *role)
+}
+
+/// The error of a call that requires a higher role.
+pub fn denied(peer: Peer, what: &str, required: Role) -> Status {
+    Status::permission_denied(format!(
+        "user {} is {} here, and {what} requires the role {required}; ask an administrator, or to be added to a group \
+         with this role",
+        peer.uid,
+        with_article(peer.role),
+    ))
+}
+
+/// The error of a call without a caller. Each accepted connection has one.
+pub fn unknown_caller() -> Status {
+    Status::unauthenticated("the caller is unknown")
+}
+
+const fn with_article(role: Role) -> &'static str {
+    match role {
+        Role::Viewer => "a viewer",
+        Role::Operator => "an operator",
+        Role::Admin => "an administrator",
+    }
+}
+
+/// A service whose calls are checked first.
+#[derive(Clone)]
+pub struct Checked<S> {
+    service: S,
+    control: Control,
+}
+
+impl<S> Checked<S> {
+    /// Checks each call of `service`, and records denied calls.
+    pub fn new(service: S, control: &Control) -> Self {
+        Self { service, control: control.clone() }
+    }
+}
+
+impl<S: NamedService> NamedService for Checked<S> {
+    const NAME: &'static str = S::NAME;
+}
+
+/// The answer of a call, some time later.
+type Answering = Pin<Box<dyn Future<Output = Result<http::Response<Body>, Infallible>> + Send>>;
+
+impl<S> Service<http::Request<Body>> for Checked<S>
+where
+    S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible>,
+    S::Future: Send + 'static,
+{
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = Answering;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.service.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Answering {
+        let path = request.uri().path();
+        let required = required(path);
+        let Some(peer) = request.extensions().get::<Peer>().copied() else {
+            return Box::pin(async { Ok(unknown_caller().into_http()) });
+        };
+        if peer.role >= required {
+            return Box::pin(self.service.call(request));
+        }
+        let call = path.trim_start_matches(PACKAGE).to_owned();
+        let status = denied(peer, &call, required);
+        let control = self.control.clone();
+        Box::pin(async move {
+            let record = move || control.audit().deny(&peer.into(), &call);
+            // The call is denied also if the entry cannot be written.
+            let _ = tokio::task::spawn_blocking(record).await;
+            Ok(status.into_http())
+        })
+    }
+}

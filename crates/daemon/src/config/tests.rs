@@ -46,7 +46,7 @@ fn a_file_sets_every_option() {
     let place = Place::new(
         "# A comment.\nstate-dir = \"/srv/state\"\nsocket = '/srv/sock'\ncores = \"0,1\"\nlog = \"json\"\n\
          assemble-timeout = 45\nio-timeout = \"block=9,file=16,remote=31\"\nmetrics = \"unix:/srv/m\"\n\
-         parity-kernel = \"portable\"\n",
+         parity-kernel = \"portable\"\noperator-group = 990\nviewer-group = \"strake-viewer\"\n",
     );
     let given = place.given(&[]);
     let args = &given.args;
@@ -56,6 +56,8 @@ fn a_file_sets_every_option() {
     assert_eq!(args.parity_kernel.map(strake_parity::Kernel::name), Some("portable"));
     assert_eq!(args.log, crate::args::LogFormat::Json);
     assert!(args.metrics.is_some());
+    assert_eq!(args.operator_group.as_deref(), Some("990"));
+    assert_eq!(args.viewer_group.as_deref(), Some("strake-viewer"));
     let shown = in_effect(&given);
     assert!(shown.contains("io-timeout = \"block=9,file=16,remote=31\"  # "), "{shown}");
     assert!(shown.contains("straked.toml, line 7\n"), "{shown}");
@@ -95,7 +97,9 @@ fn what_is_in_effect_can_be_used_as_a_file() {
 fn unknown_keys_are_refused_with_the_known_ones() {
     let said = refused("\n\ncore = \"0\"\n");
     assert!(
-        said.starts_with("line 3: unknown key core; the keys are state-dir, socket, cores,"),
+        said.starts_with(
+            "line 3: unknown key core; the keys are state-dir, socket, operator-group,"
+        ),
         "{said}"
     );
     for key in [

@@ -70,6 +70,9 @@ stage() {
     put 0644 packaging/straked.service usr/lib/systemd/system/straked.service
     put 0644 packaging/strake.sysusers usr/lib/sysusers.d/strake.conf
     put 0644 packaging/privileged.conf usr/share/doc/strake/examples/privileged.conf
+    put 0644 packaging/prometheus/strake.rules.yml usr/share/strake/prometheus/strake.rules.yml
+    put 0644 packaging/prometheus/strake.test.yml usr/share/strake/prometheus/strake.test.yml
+    put 0644 packaging/grafana/strake.json usr/share/strake/grafana/strake.json
     put 0644 CHANGELOG.md usr/share/doc/strake/changelog
     {
         printf 'strake (%s) unstable; urgency=medium\n\n' "$version"

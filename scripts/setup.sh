@@ -64,6 +64,7 @@ needs_of_test() {
     need mkfs.ext4 e2fsprogs "makes a file system on an array"
     need e2fsck e2fsprogs "checks it after faults"
     need python3 python3 "reads JSON in the end-to-end tests"
+    want promtool prometheus "runs the rules of alerts (its service is not needed: systemctl disable --now prometheus)"
     want valgrind valgrind "counts the instructions of a read and a write"
     need timeout coreutils "stops a test that hangs"
     # Not needed: without it the comparison of our parity with ISA-L's is left out.

@@ -228,7 +228,8 @@ impl Manager {
     }
 
     /// Returns the reason why the state directory refuses writes, if any.
-    pub(crate) fn state_trouble(&self) -> Option<String> {
+    #[must_use]
+    pub fn state_trouble(&self) -> Option<String> {
         let store = self.records.store.trouble().map(|e| e.what.clone());
         store.or_else(|| self.events.trouble()).or_else(|| self.audit.trouble())
     }

@@ -4,15 +4,25 @@
 //! for each request. This module keeps no state, and the data path is not involved. Labels are names from the operator
 //! or paths of drives, and never text from hosts, so that no host can create time series.
 
+// The rules of alerts and the dashboard are files of the package. The daemon does not need them, and the tests compare
+// the files with these tables.
+#[cfg(test)]
+mod alerts;
+#[cfg(test)]
+mod dashboard;
 mod families;
+#[cfg(test)]
+mod generated;
 mod place;
+#[cfg(test)]
+mod rules;
 mod serve;
 mod text;
 
 #[cfg(test)]
 mod tests;
 
-use strake_api::v1::{Array, Daemon, Drive, Export};
+use strake_api::v1::{Array, Daemon, Drive, Export, Hook, Problem, Spare, SystemStatus};
 use strake_control::Manager;
 
 use crate::process;
@@ -27,15 +37,28 @@ struct Snapshot {
     arrays: Vec<Array>,
     drives: Vec<Drive>,
     exports: Vec<Export>,
+    spares: Vec<Spare>,
+    hooks: Vec<Hook>,
+    problems: Vec<Problem>,
+    /// Listening addresses, each with the number of connections that were closed because of the connection limit.
+    refused: Vec<(String, u64)>,
+    is_state_writable: bool,
 }
 
 impl Snapshot {
     fn take(manager: &mut Manager, socket: &str) -> Self {
+        let daemon = manager.daemon(socket, process::memory_bytes(), process::cpu_us());
+        let SystemStatus { daemon, arrays, exports, problems, .. } = manager.status(daemon);
         Self {
-            daemon: manager.daemon(socket, process::memory_bytes(), process::cpu_us()),
-            arrays: manager.arrays(),
+            daemon: daemon.unwrap_or_default(),
+            arrays,
             drives: manager.open_drives(),
-            exports: manager.exports(),
+            exports,
+            spares: manager.list_spares().spares,
+            hooks: manager.list_hooks().hooks,
+            problems,
+            refused: manager.refused_connections(),
+            is_state_writable: manager.state_trouble().is_none(),
         }
     }
 

@@ -118,6 +118,13 @@ impl Manager {
         self.records.exports.iter().map(|record| export_message(self, record)).collect()
     }
 
+    /// Returns the listening addresses of exports, each with the number of connections that it closed because its
+    /// connection limit was reached.
+    #[must_use]
+    pub fn refused_connections(&self) -> Vec<(String, u64)> {
+        self.exports.turned_away()
+    }
+
     /// Withdraws an export.
     ///
     /// # Errors

@@ -232,10 +232,15 @@ impl Exports {
 
     /// What to report of addresses that turned connections away since the last report.
     pub(crate) fn crowd_news(&mut self, now: Instant) -> Vec<Note> {
+        let counts = self.turned_away();
         let Self { servers, crowds, .. } = self;
         crowds.keep(|listen| servers.contains_key(listen));
-        let counts = servers.iter().map(|(at, server)| (at.clone(), server.turned_away()));
-        crowds.news(counts.collect(), now)
+        crowds.news(counts, now)
+    }
+
+    /// The listening addresses, each with the number of connections that it has turned away.
+    pub(crate) fn turned_away(&self) -> Vec<(String, u64)> {
+        self.servers.iter().map(|(at, server)| (at.clone(), server.turned_away())).collect()
     }
 
     /// What to report at `now` of hosts that were rejected.

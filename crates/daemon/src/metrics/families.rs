@@ -3,7 +3,9 @@
 use super::Snapshot;
 use super::text::{Family, Kind, Text};
 use std::collections::BTreeMap;
-use strake_api::v1::{Array, Counters, Drive, DriveErrors, DrivePath, Export, Progress};
+use strake_api::v1::{
+    Array, Counters, Drive, DriveErrors, DrivePath, Export, Hook, Progress, Scrub,
+};
 
 const fn gauge(
     name: &'static str,
@@ -34,6 +36,14 @@ pub const FAMILIES: &[Family] = &[
     }),
     counter("strake_cpu_seconds", "Processor time of the daemon.", |s, to| {
         to.say(&[], s.daemon.cpu_us as f64 / 1e6);
+    }),
+    gauge("strake_problems", "Problems in the status of the daemon by severity.", |s, to| {
+        of_words(to, "severity", &["degraded", "failed"], |word| {
+            s.problems.iter().filter(|problem| problem.severity == word).count()
+        });
+    }),
+    gauge("strake_state_writable", "1 if the state directory can be written, else 0.", |s, to| {
+        to.say(&[], u8::from(s.is_state_writable));
     }),
     gauge("strake_array_state", "1 for each state that an array has.", |s, to| {
         for array in &s.arrays {
@@ -86,6 +96,33 @@ pub const FAMILIES: &[Family] = &[
             }
         }
     }),
+    gauge(
+        "strake_array_member_sitting_out",
+        "1 for a member that reads avoid because it is slow, else 0.",
+        |s, to| {
+            for array in &s.arrays {
+                for member in &array.members {
+                    let position = member.position.to_string();
+                    let labels = [("array", array.name.as_str()), ("member", &position)];
+                    to.say(&labels, u8::from(member.sitting_out));
+                }
+            }
+        },
+    ),
+    gauge(
+        "strake_array_scrub_ended_timestamp_seconds",
+        "End of the last complete scrub, in seconds since 1970.",
+        |s, to| {
+            of_scrubs(s, to, |scrub| scrub.ended_us);
+        },
+    ),
+    gauge(
+        "strake_array_scrub_next_timestamp_seconds",
+        "Time of the next scheduled scrub, in seconds since 1970.",
+        |s, to| {
+            of_scrubs(s, to, |scrub| scrub.next_us);
+        },
+    ),
     counter("strake_array_reads", "Completed reads of an array.", |s, to| {
         of_running(s, to, |_, counters| counters.reads);
     }),
@@ -112,6 +149,14 @@ pub const FAMILIES: &[Family] = &[
     }),
     gauge("strake_array_job_total_bytes", "Total size of the job.", |s, to| {
         of_jobs(s, to, |job| job.total_bytes);
+    }),
+    gauge("strake_array_job_state", "1 for the state of a job.", |s, to| {
+        for array in &s.arrays {
+            for job in &array.progress {
+                let labels = [("array", array.name.as_str()), ("kind", &job.job)];
+                to.say(&[&labels[..], &[("state", &job.state)]].concat(), 1);
+            }
+        }
     }),
     gauge("strake_drive_state", "1 for the state of a drive.", |s, to| {
         for drive in &s.drives {
@@ -156,6 +201,11 @@ pub const FAMILIES: &[Family] = &[
     gauge("strake_drive_held_requests", "Requests that wait for a drive.", |s, to| {
         of_remote(s, to, |drive| drive.queues.iter().map(|queue| queue.held).sum());
     }),
+    gauge("strake_spares", "Spares by state.", |s, to| {
+        of_words(to, "state", &["ready", "missing", "failed"], |word| {
+            s.spares.iter().filter(|spare| spare.state == word).count()
+        });
+    }),
     gauge("strake_export_up", "1 for an export that serves its array, else 0.", |s, to| {
         for export in &s.exports {
             to.say(&[("export", &export.name)], u8::from(is_online(export)));
@@ -182,7 +232,44 @@ pub const FAMILIES: &[Family] = &[
     counter("strake_export_errors", "Requests answered with an error.", |s, to| {
         of_exports(s, to, |export| export.errors);
     }),
+    counter(
+        "strake_export_refused_connections",
+        "Connections closed because the connection limit was reached.",
+        |s, to| {
+            for (listen, count) in &s.refused {
+                to.say(&[("listen", listen)], count);
+            }
+        },
+    ),
+    counter("strake_hook_delivered", "Messages delivered to a notification hook.", |s, to| {
+        of_hooks(s, to, |hook| hook.delivered);
+    }),
+    counter("strake_hook_failed", "Messages not delivered to a notification hook.", |s, to| {
+        of_hooks(s, to, |hook| hook.failed);
+    }),
 ];
+
+/// Writes a count for each of `words`, also if the count is 0, so that an alert can compare the counts at any time.
+fn of_words(to: &mut Text, label: &str, words: &[&str], count: impl Fn(&str) -> usize) {
+    for word in words {
+        to.say(&[(label, word)], count(word));
+    }
+}
+
+/// Writes a time of the scrubs of each running array, if the time is known.
+fn of_scrubs(s: &Snapshot, to: &mut Text, time_us: fn(&Scrub) -> Option<u64>) {
+    for array in &s.arrays {
+        if let Some(us) = array.scrub.as_ref().and_then(time_us) {
+            to.say(&[("array", &array.name)], us as f64 / 1e6);
+        }
+    }
+}
+
+fn of_hooks(s: &Snapshot, to: &mut Text, figure: fn(&Hook) -> u64) {
+    for hook in &s.hooks {
+        to.say(&[("hook", &hook.name)], figure(hook));
+    }
+}
 
 /// Writes a value of each running array. Other arrays have no value.
 fn of_running(s: &Snapshot, to: &mut Text, figure: fn(&Array, &Counters) -> u64) {
@@ -196,7 +283,7 @@ fn of_running(s: &Snapshot, to: &mut Text, figure: fn(&Array, &Counters) -> u64)
 fn of_jobs(s: &Snapshot, to: &mut Text, figure: fn(&Progress) -> u64) {
     for array in &s.arrays {
         for job in &array.progress {
-            to.say(&[("array", &array.name), ("job", &job.job)], figure(job));
+            to.say(&[("array", &array.name), ("kind", &job.job)], figure(job));
         }
     }
 }

@@ -12,7 +12,8 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::time::Duration;
 use strake_api::v1::{
-    Array, Counters, Daemon, Drive, DriveErrors, DrivePath, Export, Member, Progress, Queue, Wait,
+    Array, Counters, Daemon, Drive, DriveErrors, DrivePath, Export, Hook, Member, Problem,
+    Progress, Queue, Scrub, Spare, Wait,
 };
 use strake_control::{Control, Options};
 
@@ -25,6 +26,7 @@ fn full() -> Snapshot {
         progress: vec![Progress { job: "rebuild".into(), ..Progress::default() }],
         counters: Some(Counters { reads: 4711, ..Counters::default() }),
         waits: vec![Wait { object: "/d".into(), waited_us: 1_500_000, ..Wait::default() }],
+        scrub: Some(Scrub { ended_us: Some(1), next_us: Some(2_500_000), ..Scrub::default() }),
         ..Array::default()
     };
     let drive = Drive {
@@ -37,7 +39,17 @@ fn full() -> Snapshot {
     };
     let export = Export { name: "tank".into(), state: "online".into(), ..Export::default() };
     let daemon = Daemon { version: "1".into(), uptime_us: 1_500_000, ..Daemon::default() };
-    Snapshot { daemon, arrays: vec![array], drives: vec![drive], exports: vec![export] }
+    Snapshot {
+        daemon,
+        arrays: vec![array],
+        drives: vec![drive],
+        exports: vec![export],
+        spares: vec![Spare { state: "missing".into(), ..Spare::default() }],
+        hooks: vec![Hook { name: "mail".into(), failed: 2, ..Hook::default() }],
+        problems: vec![Problem { severity: "failed".into(), ..Problem::default() }],
+        refused: vec![("127.0.0.1:4420".into(), 5)],
+        is_state_writable: false,
+    }
 }
 
 /// The metrics by name, each with its kind and its labels.
@@ -86,6 +98,11 @@ fn the_document_names_every_metric_and_no_other() {
     assert!(text.contains("\nstrake_array_reads_total{array=\"tank\"} 4711\n"), "{text}");
     assert!(text.contains("\nstrake_drive_held_requests{drive=\"nvme-tcp://a/nqn.b\"} 7\n"));
     assert!(text.contains("\nstrake_uptime_seconds 1.5\n"));
+    assert!(text.contains("\nstrake_array_scrub_next_timestamp_seconds{array=\"tank\"} 2.5\n"));
+    assert!(text.contains("\nstrake_problems{severity=\"degraded\"} 0\n"), "it has no gaps");
+    assert!(text.contains("\nstrake_spares{state=\"missing\"} 1\n"));
+    assert!(text.contains("\nstrake_state_writable 0\n"));
+    assert!(text.contains("\nstrake_hook_failed_total{hook=\"mail\"} 2\n"));
 }
 
 #[test]

@@ -1,0 +1,168 @@
+//! Alerts about drives, paths to remote drives, and spares.
+
+use strake_api::v1::{ListDrivesRequest, ListEventsRequest};
+use strake_wording::{Text, say, show};
+
+use super::{ARRAY, Alert, COUNTED, LOWERED, PRESENT, RAISED, Severity, Trial};
+
+const DRIVE: &[(&str, &str)] = &[("drive", "nvme-tcp://t/nqn.a")];
+
+const PATH: &[(&str, &str)] = &[("drive", "nvme-tcp://t/nqn.a"), ("path", "nvme-tcp://u/nqn.a")];
+
+fn see_drives() -> Text {
+    say("States of all drives: ").run(ListDrivesRequest {})
+}
+
+pub const ALERTS: &[Alert] = &[
+    Alert {
+        name: "StrakeDriveFailed",
+        severity: Severity::Warning,
+        expr: r#"strake_drive_state{state="failed"} == 1"#,
+        hold: "0s",
+        summary: "Drive {{ $labels.drive }} failed",
+        meaning: "The drive is out of use, or a recorded drive is not connected.",
+        remedy: see_drives,
+        trial: Trial {
+            series: &[(r#"strake_drive_state{drive="/dev/sda",state="failed"}"#, PRESENT)],
+            fires: "6m",
+            resolved: "11m",
+            labels: &[("drive", "/dev/sda"), ("state", "failed")],
+            value: "1",
+        },
+    },
+    Alert {
+        name: "StrakeDriveErrors",
+        severity: Severity::Warning,
+        expr: r#"increase(strake_drive_errors_total{reason=~"medium|timeout|device"}[1h]) > 0"#,
+        hold: "0s",
+        summary: "Drive {{ $labels.drive }} has errors ({{ $labels.reason }})",
+        meaning: "The drive failed requests in the last hour. A drive with repeated errors should be replaced.",
+        remedy: || {
+            say("Check the drive and its cables. ")
+                .then(see_drives())
+                .say(", and the events: ")
+                .run(ListEventsRequest::default())
+        },
+        trial: Trial {
+            series: &[(r#"strake_drive_errors_total{drive="/dev/sda",reason="medium"}"#, COUNTED)],
+            fires: "6m",
+            resolved: "70m",
+            labels: &[("drive", "/dev/sda"), ("reason", "medium")],
+            value: "",
+        },
+    },
+    Alert {
+        name: "StrakeDriveSlow",
+        severity: Severity::Warning,
+        expr: "strake_array_member_sitting_out == 1",
+        hold: "5m",
+        summary: "Array {{ $labels.array }}: reads avoid member {{ $labels.member }}, because it is slow",
+        meaning: "The drive has responded much more slowly than its peers for five minutes.",
+        remedy: || say("Latencies and paths of the members: ").run(show(ARRAY)),
+        trial: Trial {
+            series: &[(
+                r#"strake_array_member_sitting_out{array="tank",member="3"}"#,
+                "0x4 1x10 0x5",
+            )],
+            fires: "11m",
+            resolved: "16m",
+            labels: &[("array", "tank"), ("member", "3")],
+            value: "1",
+        },
+    },
+    Alert {
+        name: "StrakeDrivePathDown",
+        severity: Severity::Warning,
+        expr: "strake_drive_path_up == 0",
+        hold: "15s",
+        summary: "Path {{ $labels.path }} to drive {{ $labels.drive }} is down",
+        meaning: "The daemon reconnects the path. Until then, I/O uses the other paths, if there are any.",
+        remedy: || say("Check the network and the target. ").then(see_drives()),
+        trial: Trial {
+            series: &[(
+                r#"strake_drive_path_up{drive="nvme-tcp://t/nqn.a",path="nvme-tcp://u/nqn.a"}"#,
+                LOWERED,
+            )],
+            fires: "6m",
+            resolved: "11m",
+            labels: PATH,
+            value: "0",
+        },
+    },
+    Alert {
+        name: "StrakeDriveUnreachable",
+        severity: Severity::Critical,
+        expr: "max by (job, instance, drive) (strake_drive_path_up) == 0",
+        hold: "15s",
+        summary: "No path to drive {{ $labels.drive }} is up",
+        meaning: "I/O of the drive waits for a connection, then the member goes out of use.",
+        remedy: || say("Check the network and the target. ").then(see_drives()),
+        trial: Trial {
+            series: &[
+                (
+                    r#"strake_drive_path_up{drive="nvme-tcp://t/nqn.a",path="nvme-tcp://t/nqn.a"}"#,
+                    "0x30",
+                ),
+                (
+                    r#"strake_drive_path_up{drive="nvme-tcp://t/nqn.a",path="nvme-tcp://u/nqn.a"}"#,
+                    LOWERED,
+                ),
+            ],
+            fires: "6m",
+            resolved: "11m",
+            labels: DRIVE,
+            value: "0",
+        },
+    },
+    Alert {
+        name: "StrakeDrivePathUnstable",
+        severity: Severity::Warning,
+        expr: "increase(strake_drive_path_reconnects_total[15m]) > 3",
+        hold: "0s",
+        summary: "Path {{ $labels.path }} to drive {{ $labels.drive }} was reconnected repeatedly",
+        meaning: "The path was lost more than three times in 15 minutes. Each loss delays I/O.",
+        remedy: || say("Check the network and the target. ").then(see_drives()),
+        trial: Trial {
+            series: &[(
+                r#"strake_drive_path_reconnects_total{drive="nvme-tcp://t/nqn.a",path="nvme-tcp://u/nqn.a"}"#,
+                "0x4 1+1x5 6x40",
+            )],
+            fires: "10m",
+            resolved: "30m",
+            labels: PATH,
+            value: "",
+        },
+    },
+    Alert {
+        name: "StrakeDriveHeldRequests",
+        severity: Severity::Warning,
+        expr: "min_over_time(strake_drive_held_requests[1m]) > 0",
+        hold: "30s",
+        summary: "Drive {{ $labels.drive }}: requests wait",
+        meaning: "Requests wait for a connection, for space at the target, or until they can be sent again.",
+        remedy: || say("Check the load of the target and the network. ").then(see_drives()),
+        trial: Trial {
+            series: &[(r#"strake_drive_held_requests{drive="nvme-tcp://t/nqn.a"}"#, RAISED)],
+            fires: "8m",
+            resolved: "12m",
+            labels: DRIVE,
+            value: "1",
+        },
+    },
+    Alert {
+        name: "StrakeSpareUnusable",
+        severity: Severity::Warning,
+        expr: r#"strake_spares{state!="ready"} > 0"#,
+        hold: "0s",
+        summary: "{{ $value }} spares are {{ $labels.state }}",
+        meaning: "These spares cannot replace a failed member.",
+        remedy: || say("Return or remove them. ").then(see_drives()),
+        trial: Trial {
+            series: &[(r#"strake_spares{state="missing"}"#, RAISED)],
+            fires: "6m",
+            resolved: "11m",
+            labels: &[("state", "missing")],
+            value: "1",
+        },
+    },
+];

@@ -21,6 +21,7 @@ pub struct Step {
 }
 
 pub const API: Step = Step { name: "api", run: api };
+pub const MONITORING: Step = Step { name: "monitoring", run: monitoring };
 pub const TIDY: Step = Step { name: "tidy", run: tidy };
 pub const FORMAT: Step = Step { name: "fmt", run: |root| cargo(root, &["fmt", "--all"]) };
 pub const FORMAT_CHECK: Step =
@@ -248,6 +249,11 @@ fn tidy(root: &Path) -> Outcome {
 fn api(root: &Path) -> Outcome {
     let words = ["cargo", "test", "-p", "strake-api", "--test", "generated"];
     run::test_run(run::command(root, &words).env("STRAKE_WRITE_API", "1"))
+}
+
+fn monitoring(root: &Path) -> Outcome {
+    let words = ["cargo", "test", "-p", "strake-daemon", "--bin", "straked", "monitoring"];
+    run::test_run(run::command(root, &words).env("STRAKE_WRITE_MONITORING", "1"))
 }
 
 fn clippy(root: &Path) -> Outcome {

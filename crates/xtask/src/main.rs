@@ -35,6 +35,7 @@ cargo xtask COMMAND
 
   tidy        check the house rules that no compiler checks, print the longest files and functions
   api         write crates/api/generated: the code and the descriptors that strake.proto gives
+  monitoring  write packaging/prometheus and packaging/grafana: the rules of alerts, their tests and the dashboard
   fmt         format every crate
   clippy      lint every crate and every test, warnings are errors
   doc         build the documentation, warnings are errors
@@ -85,6 +86,7 @@ fn main() -> ExitCode {
     let steps: Vec<ci::Step> = match command.as_str() {
         "tidy" => vec![ci::TIDY],
         "api" => vec![ci::API],
+        "monitoring" => vec![ci::MONITORING],
         "fmt" => vec![ci::FORMAT],
         "clippy" => vec![ci::CLIPPY],
         "doc" => vec![ci::DOC],

@@ -65,7 +65,8 @@ pub struct Alert {
 }
 
 /// A test of an alert: the series, one sample per minute, and when the alert fires and has resolved. At [`QUIET`], it
-/// does not fire yet. Names and values are in the notation of `promtool test rules`.
+/// does not fire yet. Series of other arrays and drives must not fire. Names and values are in the notation of
+/// `promtool test rules`.
 pub struct Trial {
     pub series: &'static [(&'static str, &'static str)],
     pub fires: &'static str,

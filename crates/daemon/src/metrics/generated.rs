@@ -1,6 +1,6 @@
 //! Tests that the kept files and documents match the tables of metrics, alerts and panels.
 //!
-//! `STRAKE_WRITE_MONITORING=1 cargo test -p strake-daemon monitoring` writes the files.
+//! `cargo xtask monitoring` writes the files.
 
 use super::alerts::{Alert, GROUPS};
 use super::dashboard::{ROWS, dashboard};
@@ -57,7 +57,7 @@ fn the_kept_files_for_monitoring_are_those_of_the_tables() {
             std::fs::write(path, fresh).expect("it can be written");
         } else {
             let is_same = std::fs::read_to_string(path).is_ok_and(|kept| kept == fresh);
-            assert!(is_same, "{file} differs from the tables: set STRAKE_WRITE_MONITORING=1");
+            assert!(is_same, "{file} differs from the tables: run cargo xtask monitoring");
         }
     }
 }

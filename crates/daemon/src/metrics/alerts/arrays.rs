@@ -49,7 +49,11 @@ pub const ALERTS: &[Alert] = &[
         meaning: "The array is recorded and could not be started. Its exports are not served.",
         remedy: || say("The reason and the next action: ").run(show(ARRAY)),
         trial: Trial {
-            series: &[(r#"strake_array_state{array="tank",state="offline"}"#, PRESENT)],
+            series: &[
+                (r#"strake_array_state{array="tank",state="offline"}"#, PRESENT),
+                (r#"strake_array_state{array="failed",state="offline"}"#, PRESENT),
+                (r#"strake_array_state{array="failed",state="lost"}"#, PRESENT),
+            ],
             fires: "6m",
             resolved: "11m",
             labels: &[("array", "tank"), ("state", "offline")],
@@ -138,7 +142,11 @@ pub const ALERTS: &[Alert] = &[
         meaning: "No replacement is being filled, so the redundancy does not return.",
         remedy: || say("Replace the absent member: ").run(replace(ARRAY, None, "")),
         trial: Trial {
-            series: &[(r#"strake_array_state{array="tank",state="degraded"}"#, "_x5 1x70 stale")],
+            series: &[
+                (r#"strake_array_state{array="tank",state="degraded"}"#, "_x5 1x70 stale"),
+                (r#"strake_array_state{array="filled",state="degraded"}"#, "_x5 1x70 stale"),
+                (r#"strake_array_job_done_bytes{array="filled",kind="rebuild"}"#, "1+1x80"),
+            ],
             fires: "66m",
             resolved: "76m",
             labels: &[("array", "tank"), ("state", "degraded")],
@@ -180,6 +188,8 @@ pub const ALERTS: &[Alert] = &[
                     "_x5 7x20 8 9 10 11x2 stale",
                 ),
                 (r#"strake_array_job_state{array="tank",kind="rebuild",state="running"}"#, "1x40"),
+                (r#"strake_array_job_done_bytes{array="paused",kind="rebuild"}"#, "7x40"),
+                (r#"strake_array_job_state{array="paused",kind="rebuild",state="paused"}"#, "1x40"),
             ],
             fires: "15m",
             resolved: "28m",

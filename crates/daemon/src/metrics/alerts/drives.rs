@@ -99,6 +99,8 @@ pub const ALERTS: &[Alert] = &[
         remedy: || say("Check the network and the target. ").then(see_drives()),
         trial: Trial {
             series: &[
+                (r#"strake_drive_path_up{drive="other",path="1"}"#, LOWERED),
+                (r#"strake_drive_path_up{drive="other",path="2"}"#, "1x30"),
                 (
                     r#"strake_drive_path_up{drive="nvme-tcp://t/nqn.a",path="nvme-tcp://t/nqn.a"}"#,
                     "0x30",

@@ -20,9 +20,10 @@ make_fuse_drives $((${#rows[@]} + 1)) 96MiB
 served=("${drives[@]}")
 start_daemon
 
-# load NAME SECONDS: random reads, writes and flushes, with what fio says in $work/NAME.json.
+# load NAME SECONDS: random reads, writes and flushes, with what fio says in $work/NAME.json. The nbd engine of fio
+# repeats its error message forever if its server ends, so fio has a time limit.
 load() {
-    fio --name="$1" --ioengine=nbd --uri="nbd+unix:///$1?socket=$work/$1.sock" --rw=randrw --bs=4k --size=48M \
+    timeout -k 5 $(($2 + 90)) fio --name="$1" --ioengine=nbd --uri="nbd+unix:///$1?socket=$work/$1.sock" --rw=randrw --bs=4k --size=48M \
         --iodepth=4 --fsync=16 --time_based --runtime="$2" --output-format=json --output="$work/$1.json" 2>"$work/$1.err"
 }
 

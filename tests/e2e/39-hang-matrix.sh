@@ -28,7 +28,7 @@ answers_soon() {
 
 # neighbour SECONDS: the 99th percentile of requests to the array on other drives, in milliseconds.
 neighbour() {
-    fio --name=other --ioengine=nbd --uri="nbd+unix:///other?socket=$work/other.sock" --rw=randrw --bs=4k --size=48M \
+    timeout -k 5 $(($1 + 90)) fio --name=other --ioengine=nbd --uri="nbd+unix:///other?socket=$work/other.sock" --rw=randrw --bs=4k --size=48M \
         --iodepth=4 --time_based --runtime="$1" --output-format=json --output="$work/other.json" 2>"$work/other.err" ||
         fail "requests of the array on other drives failed"
     python3 - "$work/other.json" <<'PYTHON'

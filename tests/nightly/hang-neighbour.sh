@@ -28,7 +28,7 @@ start_daemon
 
 # load NAME: reads and writes at a fixed rate for one window; the report is $work/NAME.json.
 load() {
-    fio --name="$1" --ioengine=nbd --uri="nbd+unix:///$1?socket=$work/$1.sock" --rw=randrw --bs=4k --size=48M \
+    timeout -k 5 $((window + 90)) fio --name="$1" --ioengine=nbd --uri="nbd+unix:///$1?socket=$work/$1.sock" --rw=randrw --bs=4k --size=48M \
         --iodepth=4 --rate_iops="$rate" --unified_rw_reporting=1 --time_based --runtime="$window" \
         --output-format=json --output="$work/$1.json" 2>"$work/$1.err"
 }

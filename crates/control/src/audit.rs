@@ -64,13 +64,14 @@ struct Inner {
     last: u64,
     /// Number of entries that were dropped because too many were pending.
     dropped: u64,
-    trouble: Option<String>,
     denials: BTreeMap<u32, Denials>,
 }
 
 /// The audit log. Its methods write to the state directory, and take no lock but their own.
 pub struct Audit {
     inner: Mutex<Inner>,
+    /// The reason why entries cannot be written now. It has its own lock, because a write may take long.
+    trouble: Mutex<Option<String>>,
     events: Arc<Events>,
     clock: WallClock,
 }
@@ -90,8 +91,9 @@ impl Audit {
         let (segments, faults) = Segments::open(state, limits);
         let last = segments.ends().head.number;
         let (pending, denials) = (VecDeque::new(), BTreeMap::new());
-        let inner = Inner { segments, pending, last, dropped: 0, trouble: None, denials };
-        let audit = Self { inner: Mutex::new(inner), events: Arc::clone(events), clock };
+        let inner = Mutex::new(Inner { segments, pending, last, dropped: 0, denials });
+        let trouble = Mutex::new(None);
+        let audit = Self { inner, trouble, events: Arc::clone(events), clock };
         for what in faults {
             audit.report(&mut audit.lock(), &what);
         }
@@ -101,6 +103,10 @@ impl Audit {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         // Every change is complete before a panic can happen, so the data are valid even if the lock is poisoned.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set_trouble(&self, trouble: Option<String>) {
+        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
     }
 
     /// Records that a command begins. Returns the number of the entry for [`end`](Self::end).
@@ -165,9 +171,9 @@ impl Audit {
         }
     }
 
-    /// Returns the reason why entries cannot be written now, if any.
+    /// Returns the reason why entries cannot be written now, if any. Never waits for a write.
     pub(crate) fn trouble(&self) -> Option<String> {
-        self.lock().trouble.clone()
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Records a fault of the log itself, as event and as entry.
@@ -204,11 +210,11 @@ impl Audit {
             match segments.append(pending.make_contiguous()) {
                 Ok(found) => {
                     inner.pending.drain(..found.written);
-                    inner.trouble = None;
+                    self.set_trouble(None);
                     self.write_findings(inner, &found);
                 }
                 Err(error) => {
-                    inner.trouble = Some(error.to_string());
+                    self.set_trouble(Some(error.to_string()));
                     return;
                 }
             }
@@ -272,11 +278,14 @@ impl Audit {
             return Err(ControlError::usage("give the number of an entry together with its hash"));
         }
         let given = (!hash.is_empty()).then(|| Head { number: *number, hash: hash.clone() });
-        let (files, ends) = {
-            let inner = self.lock();
-            (inner.segments.files()?, inner.segments.ends().clone())
+        let (files, ends, changed) = {
+            let Inner { segments, .. } = &*self.lock();
+            (segments.files()?, segments.ends().clone(), segments.changed())
         };
         let mut verifier = Verifier::new(given);
+        if let Some(what) = changed {
+            verifier.fault("", 0, 0, what);
+        }
         for file in &files {
             let bytes = file.read()?;
             verifier.file(&file.name, &bytes);

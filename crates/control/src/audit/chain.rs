@@ -122,7 +122,8 @@ impl Verifier {
         Self { given, ..Self::default() }
     }
 
-    fn fault(&mut self, file: &str, line: usize, number: u64, what: impl Into<String>) {
+    /// Adds a fault; file and line are empty and 0 for the whole log.
+    pub(super) fn fault(&mut self, file: &str, line: usize, number: u64, what: impl Into<String>) {
         if self.faults.len() == FAULTS_MAX {
             self.faults_omitted += 1;
             return;

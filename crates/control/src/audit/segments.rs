@@ -177,7 +177,7 @@ impl Segments {
     }
 
     /// Returns how another process has changed the newest file, if it has.
-    fn changed(&self) -> Option<String> {
+    pub(super) fn changed(&self) -> Option<String> {
         if self.is_broken {
             return None;
         }
@@ -246,12 +246,14 @@ impl Segments {
     /// # Errors
     /// If the directory or a file cannot be read.
     pub(super) fn files(&self) -> Result<Vec<Opened>, ControlError> {
-        let mut names = full_files(&self.state).map_err(|error| unreadable("the files", &error))?;
-        names.push(NEWEST.to_owned());
+        let names = full_files(&self.state).map_err(|error| unreadable("the files", &error))?;
+        let full = names.into_iter().map(|name| (name, bytes_max(self.limits)));
+        // Entries that are written from now on are not for this reader, who knows only the present head.
+        let present = if self.changed().is_none() { self.bytes } else { bytes_max(self.limits) };
         let mut files = Vec::new();
-        for name in names {
+        for (name, bytes_max) in full.chain([(NEWEST.to_owned(), present)]) {
             match File::open(self.state.file(&name)) {
-                Ok(file) => files.push(Opened { name, file, bytes_max: bytes_max(self.limits) }),
+                Ok(file) => files.push(Opened { name, file, bytes_max }),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(unreadable(&name, &error)),
             }

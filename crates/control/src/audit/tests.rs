@@ -339,6 +339,20 @@ fn denied_calls_have_one_entry_for_each_user_and_minute() {
     );
 }
 
+/// Commands run during a check, and their entries are not taken for changes.
+#[test]
+fn a_check_beside_commands_finds_nothing() {
+    let folder = Folder::in_memory("strake-audit");
+    let log = open(&folder);
+    std::thread::scope(|scope| {
+        let commands = scope.spawn(|| log.commands(500));
+        while !commands.is_finished() {
+            assert_eq!(log.verified().faults, []);
+        }
+    });
+    log.check_valid(1000);
+}
+
 #[test]
 fn the_oldest_files_are_removed_and_the_removal_is_recorded() {
     let folder = Folder::new("strake-audit");

@@ -57,7 +57,7 @@ pub use error::{ControlError, ControlErrorKind};
 pub use history::{Actor, Outcome, Role};
 pub use manager::{Manager, Options};
 pub use record::store::{ArrayRecord, Config, ExportRecord, Store};
-pub use strake_engine::IoLimits;
+pub use strake_engine::{ArrayLatencies, IoLimits, Latencies, LatencyCounts};
 
 #[cfg(test)]
 mod tests;

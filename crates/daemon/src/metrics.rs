@@ -23,7 +23,7 @@ mod text;
 mod tests;
 
 use strake_api::v1::{Array, Daemon, Drive, Export, Hook, Problem, Spare, SystemStatus};
-use strake_control::Manager;
+use strake_control::{ArrayLatencies, Manager};
 
 use crate::process;
 
@@ -43,6 +43,8 @@ struct Snapshot {
     /// Listening addresses, each with the number of connections that were closed because of the connection limit.
     refused: Vec<(String, u64)>,
     is_state_writable: bool,
+    /// The latencies of each running array.
+    latencies: Vec<(String, ArrayLatencies)>,
 }
 
 impl Snapshot {
@@ -59,6 +61,7 @@ impl Snapshot {
             problems,
             refused: manager.refused_connections(),
             is_state_writable: manager.state_trouble().is_none(),
+            latencies: manager.latencies(),
         }
     }
 

@@ -189,6 +189,13 @@ impl Default for LatencyCounts {
 }
 
 impl LatencyCounts {
+    /// Adds `count` operations with the latency `took`.
+    pub fn add(&mut self, took: Nanos, count: u64) {
+        self.places[place(took.0)] += count;
+        self.sum += took.0.saturating_mul(count);
+        self.max = self.max.max(took);
+    }
+
     /// Returns the number of operations.
     #[must_use]
     pub fn count(&self) -> u64 {
@@ -199,6 +206,20 @@ impl LatencyCounts {
     #[must_use]
     pub fn mean(&self) -> Option<Nanos> {
         self.sum.checked_div(self.count()).map(Nanos)
+    }
+
+    /// Returns the sum of all latencies.
+    #[must_use]
+    pub const fn sum(&self) -> Nanos {
+        Nanos(self.sum)
+    }
+
+    /// Returns the number of operations that took at most `limit`. Operations that took up to 3 % less than the limit
+    /// may be missing.
+    #[must_use]
+    pub fn at_most(&self, limit: Nanos) -> u64 {
+        let within = self.places.iter().enumerate().take_while(|(at, _)| bound(*at) <= limit.0);
+        within.map(|(_, count)| count).sum()
     }
 
     /// Returns the maximum; 0 without operations.

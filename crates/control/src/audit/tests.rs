@@ -150,7 +150,10 @@ fn every_change_of_a_line_is_found_exhaustive() {
     let text = fs::read(&file).expect("it is there");
     let check_found = |changed: &[u8], what: &dyn std::fmt::Debug| {
         fs::write(&file, changed).expect("it can be written");
-        assert_ne!(log.verified().faults, [], "{what:?} is not found");
+        let mut faults = log.verified().faults;
+        // A change of the size is found without the lines.
+        faults.retain(|fault| !fault.what.contains("bytes instead of"));
+        assert_ne!(faults, [], "{what:?} is not found");
     };
     for at in 0..text.len() {
         let mut changed = text.clone();

@@ -1,6 +1,7 @@
 //! Queries: arrays, exports, the daemon and the status of everything, as messages of the interface.
 
 use strake_api::v1::{self as api, Core, Daemon, Export as ExportMessage, Problem, SystemStatus};
+use strake_engine::{Array, ArrayLatencies};
 use strake_reactor::{CoreThread, Pinning};
 use strake_units::MemberIndex;
 use strake_wording::{show, show_scrub};
@@ -124,6 +125,13 @@ impl Manager {
 }
 
 impl Manager {
+    /// Returns the latencies of the running arrays: of requests, and of the I/Os of each member by its position.
+    #[must_use]
+    pub fn latencies(&self) -> Vec<(String, ArrayLatencies)> {
+        let of = |array: &Array| (array.name().to_string(), array.latencies());
+        self.running.iter().map(|running| of(&running.array)).collect()
+    }
+
     /// Returns the counters and latencies of a running array.
     ///
     /// # Errors

@@ -128,6 +128,24 @@ const ARRAYS: &[Panel] = &[
         ],
     ),
     graph(
+        "99th percentile of the latency of requests",
+        "s",
+        &[(
+            "histogram_quantile(0.99, sum by (array, operation, le) \
+             (rate(strake_array_request_duration_seconds_bucket{array=~\"$array\"}[$__rate_interval])))",
+            "{{array}} {{operation}}",
+        )],
+    ),
+    graph(
+        "99th percentile of the latency of member I/Os",
+        "s",
+        &[(
+            "histogram_quantile(0.99, sum by (array, member, le) \
+             (rate(strake_array_member_io_duration_seconds_bucket{array=~\"$array\"}[$__rate_interval])))",
+            "{{array}} member {{member}}",
+        )],
+    ),
+    graph(
         "Unreadable and rewritten blocks",
         "none",
         &[

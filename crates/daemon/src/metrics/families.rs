@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use strake_api::v1::{
     Array, Counters, Drive, DriveErrors, DrivePath, Export, Hook, Progress, Scrub,
 };
+use strake_control::Latencies;
+use strake_units::Nanos;
 
 const fn gauge(
     name: &'static str,
@@ -22,6 +24,33 @@ const fn counter(
 ) -> Family {
     Family { name, kind: Kind::Counter, help, samples }
 }
+
+const fn histogram(
+    name: &'static str,
+    help: &'static str,
+    samples: fn(&Snapshot, &mut Text),
+) -> Family {
+    Family { name, kind: Kind::Histogram, help, samples }
+}
+
+/// The limits of the buckets of latencies. Drives of all kinds are in their range: NVMe drives at its begin, drives
+/// that are about to exceed the time limit of a request at its end.
+const LIMITS: [(&str, Nanos); 14] = [
+    ("0.00001", Nanos(10 * Nanos::MICRO.0)),
+    ("0.00002", Nanos(20 * Nanos::MICRO.0)),
+    ("0.00005", Nanos(50 * Nanos::MICRO.0)),
+    ("0.0001", Nanos(100 * Nanos::MICRO.0)),
+    ("0.0002", Nanos(200 * Nanos::MICRO.0)),
+    ("0.0005", Nanos(500 * Nanos::MICRO.0)),
+    ("0.001", Nanos::MILLI),
+    ("0.002", Nanos(2 * Nanos::MILLI.0)),
+    ("0.005", Nanos(5 * Nanos::MILLI.0)),
+    ("0.02", Nanos(20 * Nanos::MILLI.0)),
+    ("0.1", Nanos(100 * Nanos::MILLI.0)),
+    ("0.5", Nanos(500 * Nanos::MILLI.0)),
+    ("2.0", Nanos(2 * Nanos::SECOND.0)),
+    ("8.0", Nanos(8 * Nanos::SECOND.0)),
+];
 
 /// The families of all metrics.
 pub const FAMILIES: &[Family] = &[
@@ -135,6 +164,27 @@ pub const FAMILIES: &[Family] = &[
     counter("strake_array_write_bytes", "Bytes of completed writes of an array.", |s, to| {
         of_running(s, to, |_, counters| counters.write_bytes);
     }),
+    histogram(
+        "strake_array_request_duration_seconds",
+        "Latency of requests of clients to an array.",
+        |s, to| {
+            for (array, latencies) in &s.latencies {
+                of_latencies(to, &[("array", array)], &latencies.requests);
+            }
+        },
+    ),
+    histogram(
+        "strake_array_member_io_duration_seconds",
+        "Latency of I/Os of a member's drive.",
+        |s, to| {
+            for (array, latencies) in &s.latencies {
+                for (position, latencies) in latencies.members.iter().enumerate() {
+                    let labels = [("array", array.as_str()), ("member", &position.to_string())];
+                    of_latencies(to, &labels, latencies);
+                }
+            }
+        },
+    ),
     counter("strake_array_degraded_reads", "Reads reconstructed from other members.", |s, to| {
         of_running(s, to, |_, counters| counters.degraded_reads);
     }),
@@ -248,6 +298,17 @@ pub const FAMILIES: &[Family] = &[
         of_hooks(s, to, |hook| hook.failed);
     }),
 ];
+
+/// Writes a histogram for each kind of operation, also if none occurred: a rate needs the value before the first.
+fn of_latencies(to: &mut Text, labels: &[(&str, &str)], latencies: &Latencies) {
+    let Latencies { read, write, flush } = latencies;
+    for (operation, counts) in [("read", read), ("write", write), ("flush", flush)] {
+        let (count, sum) = (counts.count(), counts.sum().0 as f64 / 1e9);
+        let labels = [labels, &[("operation", operation)]].concat();
+        let up_to = LIMITS.iter().map(|(text, limit)| (*text, counts.at_most(*limit)));
+        to.histogram(&labels, up_to, (count, sum));
+    }
+}
 
 /// Writes a count for each of `words`, also if the count is 0, so that an alert can compare the counts at any time.
 fn of_words(to: &mut Text, label: &str, words: &[&str], count: impl Fn(&str) -> usize) {

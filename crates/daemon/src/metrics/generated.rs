@@ -31,6 +31,7 @@ fn samples() -> BTreeSet<String> {
     let suffix = |kind| match kind {
         Kind::Counter => "_total",
         Kind::Gauge => "",
+        Kind::Histogram => "_bucket",
     };
     FAMILIES.iter().map(|family| format!("{}{}", family.name, suffix(family.kind))).collect()
 }

@@ -15,7 +15,17 @@ use strake_api::v1::{
     Array, Counters, Daemon, Drive, DriveErrors, DrivePath, Export, Hook, Member, Problem,
     Progress, Queue, Scrub, Spare, Wait,
 };
-use strake_control::{Control, Options};
+use strake_control::{ArrayLatencies, Control, Latencies, Options};
+use strake_units::Nanos;
+
+/// Latencies of two reads of 1 ms and of 1 s, of an array and of its only member.
+fn latencies() -> ArrayLatencies {
+    let mut latencies = Latencies::default();
+    for took in [Nanos::MILLI, Nanos::SECOND] {
+        latencies.read.add(took, 1);
+    }
+    ArrayLatencies { requests: latencies.clone(), members: vec![latencies] }
+}
 
 /// A snapshot with one object of each kind.
 fn full() -> Snapshot {
@@ -49,6 +59,7 @@ fn full() -> Snapshot {
         problems: vec![Problem { severity: "failed".into(), ..Problem::default() }],
         refused: vec![("127.0.0.1:4420".into(), 5)],
         is_state_writable: false,
+        latencies: vec![("tank".into(), latencies())],
     }
 }
 
@@ -80,9 +91,17 @@ fn served() -> Known {
             assert!(kinds.insert(format!("{name}{suffix}"), kind).is_none(), "{name} twice");
         } else if !line.starts_with('#') {
             let (name, rest) = line.split_once(['{', ' ']).expect("a name");
+            // A histogram has samples of three names. The limits of its buckets are no label of its own.
+            let of_histogram = ["_bucket", "_count", "_sum"].iter().find_map(|suffix| {
+                let name = name.strip_suffix(suffix)?;
+                (kinds.get(name) == Some(&"histogram")).then_some(name)
+            });
+            let name = of_histogram.unwrap_or(name);
             let labels = rest.split("=\"").filter_map(|before| before.rsplit([',', '"']).next());
             let count = rest.matches("=\"").count();
-            let labels: BTreeSet<_> = labels.take(count).map(str::to_owned).collect();
+            let labels =
+                labels.take(count).filter(|label| of_histogram.is_none() || *label != "le");
+            let labels: BTreeSet<_> = labels.map(str::to_owned).collect();
             known.insert(name.to_owned(), (kinds[name].to_owned(), labels));
         }
     }
@@ -103,6 +122,19 @@ fn the_document_names_every_metric_and_no_other() {
     assert!(text.contains("\nstrake_spares{state=\"missing\"} 1\n"));
     assert!(text.contains("\nstrake_state_writable 0\n"));
     assert!(text.contains("\nstrake_hook_failed_total{hook=\"mail\"} 2\n"));
+    let bucket = |limit: &str, count: u64| {
+        let name = "\nstrake_array_request_duration_seconds_bucket";
+        let sample =
+            format!("{name}{{array=\"tank\",operation=\"read\",le=\"{limit}\"}} {count}\n");
+        assert!(text.contains(&sample), "{sample} {text}");
+    };
+    // A latency is known to within 3 %, so the one at the limit is counted with the next limit.
+    for (limit, count) in [("0.0005", 0), ("0.002", 1), ("0.5", 1), ("2.0", 2), ("+Inf", 2)] {
+        bucket(limit, count);
+    }
+    let name = "\nstrake_array_member_io_duration_seconds";
+    let labels = "{array=\"tank\",member=\"0\",operation=\"read\"}";
+    assert!(text.contains(&format!("{name}_count{labels} 2{name}_sum{labels} 1.001\n")), "{text}");
 }
 
 #[test]

@@ -13,6 +13,8 @@ pub enum Kind {
     Counter,
     /// The value can increase and decrease.
     Gauge,
+    /// Counts of values by their upper limits, with the number and the sum of all values. All only increase.
+    Histogram,
 }
 
 impl Kind {
@@ -20,6 +22,7 @@ impl Kind {
         match self {
             Self::Counter => "counter",
             Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
         }
     }
 }
@@ -54,7 +57,30 @@ impl Text {
 
     /// Writes a sample.
     pub fn say(&mut self, labels: &[(&str, &str)], value: impl Display) {
+        self.sample("", labels, value);
+    }
+
+    /// Writes a histogram (section "Histogram"): the number of values up to each limit, the number of all values, and
+    /// their sum. The limits increase, and are texts of numbers with a decimal point.
+    pub fn histogram<'a>(
+        &mut self,
+        labels: &[(&'a str, &'a str)],
+        up_to: impl IntoIterator<Item = (&'a str, u64)>,
+        (count, sum): (u64, f64),
+    ) {
+        let mut labels = labels.to_vec();
+        for (limit, count) in up_to.into_iter().chain([("+Inf", count)]) {
+            labels.push(("le", limit));
+            self.sample("_bucket", &labels, count);
+            labels.pop();
+        }
+        self.sample("_count", &labels, count);
+        self.sample("_sum", &labels, sum);
+    }
+
+    fn sample(&mut self, suffix: &str, labels: &[(&str, &str)], value: impl Display) {
         self.out.push_str(&self.name);
+        self.out.push_str(suffix);
         for (at, (label, text)) in labels.iter().enumerate() {
             let before = if at == 0 { '{' } else { ',' };
             let _ = write!(self.out, "{before}{label}=\"");

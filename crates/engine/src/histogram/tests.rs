@@ -55,6 +55,23 @@ fn the_longest_and_the_mean_are_exact() {
 }
 
 #[test]
+fn operations_up_to_a_limit_are_counted_to_within_three_percent() {
+    let all = counted(&[&[(1_000, 5)], &[(10_000, 7), (1_000_000, 11)]]);
+    for (limit, count) in
+        [(0, 0), (999, 0), (1_031, 5), (9_999, 5), (10_320, 12), (999_999, 12), (1_031_000, 23)]
+    {
+        assert_eq!(all.at_most(Nanos(limit)), count, "{limit} ns");
+    }
+    assert_eq!(all.at_most(Nanos(u64::MAX)), all.count());
+    let mut added = LatencyCounts::default();
+    for (took, count) in [(1_000, 5), (10_000, 7), (1_000_000, 11)] {
+        added.add(Nanos(took), count);
+    }
+    assert_eq!(added, all);
+    assert_eq!(added.sum(), Nanos(5 * 1_000 + 7 * 10_000 + 11 * 1_000_000));
+}
+
+#[test]
 fn a_new_drive_begins_with_nothing() {
     let core = CoreTimes::new(3);
     (0..3).for_each(|at| core.member(at, Timed::Read, Nanos(5), 7));

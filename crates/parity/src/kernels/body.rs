@@ -515,6 +515,10 @@ unsafe fn spread_group<
     change: &Change,
 ) {
     let wide = WIDE * V::BYTES;
+    let columns = change.to - change.to % wide;
+    // Columns before this offset prefetch a later column. They have a loop of their own, because the condition would
+    // cost a tenth of the instructions of kernels without GFNI.
+    let asking = if change.ahead == 0 { 0 } else { columns.saturating_sub(change.ahead) };
     // SAFETY: the caller vouches for the number of targets, and the loop conditions for the ranges.
     unsafe {
         let mut outputs = [core::ptr::null_mut::<u8>(); OUT];
@@ -525,17 +529,19 @@ unsafe fn spread_group<
             factors[o] = V::factor_of(coefficient);
         }
         let mut at = 0;
-        while change.to - at >= wide {
-            if change.ahead != 0 && at + change.ahead < change.to {
-                let there = at + change.ahead;
-                ask::<V, WIDE>(change.old.wrapping_add(there));
-                if BOTH {
-                    ask::<V, WIDE>(change.new.wrapping_add(there));
-                }
-                for output in outputs {
-                    claim::<V, WIDE>(output.wrapping_add(there));
-                }
+        while at < asking {
+            let there = at + change.ahead;
+            ask::<V, WIDE>(change.old.wrapping_add(there));
+            if BOTH {
+                ask::<V, WIDE>(change.new.wrapping_add(there));
             }
+            for output in outputs {
+                claim::<V, WIDE>(output.wrapping_add(there));
+            }
+            spread_column::<V, WIDE, OUT, PLAIN, BOTH>(&outputs, &factors, change, at);
+            at += wide;
+        }
+        while at < columns {
             spread_column::<V, WIDE, OUT, PLAIN, BOTH>(&outputs, &factors, change, at);
             at += wide;
         }

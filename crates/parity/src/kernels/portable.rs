@@ -30,6 +30,10 @@ pub(super) fn dot(job: &mut Dot<'_, '_>) {
 /// Adds to every output, from offset `from` on.
 pub(super) fn spread(job: &mut Spread<'_, '_>, from: usize) {
     let (source, len) = (job.source(), job.len());
+    if from == len {
+        // The vector kernels leave nothing of nearly every job, for which the scratch memory need not be zeroed.
+        return;
+    }
     let mut scratch = [0; TILE];
     let mut start = from;
     while start < len {

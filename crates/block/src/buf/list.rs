@@ -75,7 +75,7 @@ impl Sg {
     }
 
     /// Returns the only piece, if there is exactly one.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn into_single(self) -> Option<Buf> {
         self.parts.into_one()
@@ -154,7 +154,7 @@ impl SgMut {
     }
 
     /// Returns the only piece, if there is exactly one.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn into_single(self) -> Option<BufMut> {
         self.parts.into_one()

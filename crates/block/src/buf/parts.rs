@@ -49,7 +49,7 @@ impl Piece for BufMut {
 }
 
 /// Up to [`SEGMENTS_MAX`] pieces in order.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) enum Parts<T: Piece> {
     /// One piece.
     One(T),
@@ -119,12 +119,11 @@ impl<T: Piece> Parts<T> {
     }
 
     /// Returns the only piece, if there is exactly one.
-    #[inline]
-    pub(super) fn into_one(mut self) -> Option<T> {
+    #[inline(always)]
+    pub(super) fn into_one(self) -> Option<T> {
         match self {
             Self::One(piece) => Some(piece),
-            Self::More(_) if self.as_slice().len() == 1 => self.pop_front(),
-            Self::More(_) => None,
+            Self::More(more) => more.into_one(),
         }
     }
 
@@ -143,13 +142,32 @@ impl<T: Piece> Parts<T> {
     }
 }
 
+impl<T: Piece> More<T> {
+    #[cold]
+    fn into_one(mut self) -> Option<T> {
+        let pieces = self.0.as_mut()?;
+        if pieces.len() == 1 { pieces.pop() } else { None }
+    }
+}
+
 fn take_spare<T: Piece>() -> Long<T> {
     // A thread that is ending has no spare lists.
     let spare = T::spare().try_with(|spare| spare.borrow_mut().pop()).ok().flatten();
     spare.unwrap_or_default()
 }
 
+impl<T: Piece + Clone> Clone for Parts<T> {
+    #[inline]
+    fn clone(&self) -> Self {
+        match self {
+            Self::One(piece) => Self::One(piece.clone()),
+            Self::More(more) => Self::More(more.clone()),
+        }
+    }
+}
+
 impl<T: Piece + Clone> Clone for More<T> {
+    #[cold]
     fn clone(&self) -> Self {
         Self(self.0.as_ref().map(|pieces| {
             let mut copy = take_spare();

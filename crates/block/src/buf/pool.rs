@@ -65,7 +65,7 @@ impl BufPool {
     ///
     /// # Panics
     /// If `bytes` is larger than a chunk.
-    #[inline]
+    #[inline(always)]
     pub fn get(&mut self, bytes: usize) -> Option<BufMut> {
         assert!(
             bytes <= self.chunk_bytes,
@@ -79,6 +79,35 @@ impl BufPool {
     /// memory is freed with its arena, and [`available`](Self::available) shows the leak.
     #[inline]
     pub fn put(&mut self, buf: BufMut) {
+        if let Err(buf) = self.put_own(buf) {
+            self.put_other(buf);
+        }
+    }
+
+    /// Returns a buffer of the pool's own memory to the pool.
+    ///
+    /// # Errors
+    /// If the buffer is shared, or is not from this memory, or the pool has no room. The error contains the buffer, for
+    /// [`put`](Self::put).
+    #[inline(always)]
+    pub fn put_own(&mut self, buf: BufMut) -> Result<(), BufMut> {
+        if !self.is_own(&buf) || self.free.len() >= self.chunks {
+            return Err(buf);
+        }
+        let whole = buf.reclaim()?;
+        self.free.push(whole.shortened(self.chunk_bytes));
+        Ok(())
+    }
+
+    /// True if the buffer is not a replacement.
+    #[inline]
+    fn is_own(&self, buf: &BufMut) -> bool {
+        Arc::ptr_eq(buf.arena(), &self.arena)
+    }
+
+    /// Returns a replacement, a buffer for which there is no room, or a buffer that is dropped.
+    #[cold]
+    fn put_other(&mut self, buf: BufMut) {
         if let Ok(mut whole) = buf.reclaim()
             && self.owns(&whole)
         {
@@ -93,11 +122,9 @@ impl BufPool {
 
     /// Accepts a buffer for which the pool has no room, because a replaced buffer returned. A replacement is dropped
     /// instead, so that the pool does not grow.
-    #[cold]
     fn put_late(&mut self, whole: BufMut) {
-        let is_own = |buf: &BufMut| Arc::ptr_eq(buf.arena(), &self.arena);
-        if is_own(&whole)
-            && let Some(at) = self.free.iter().position(|buf| !is_own(buf))
+        if self.is_own(&whole)
+            && let Some(at) = self.free.iter().position(|buf| !self.is_own(buf))
         {
             self.free[at] = whole;
         } else {

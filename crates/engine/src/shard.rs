@@ -189,6 +189,7 @@ impl Shard {
         self.outbox.borrow_mut()[usize::from(shard)].push_back(message);
     }
 
+    #[inline]
     fn owner(&self, band: Band) -> u16 {
         if self.cores == 1 {
             return self.core;

@@ -529,7 +529,7 @@ impl Geometry {
     }
 
     /// Returns the location of the strips of `stripe`. Only for parity schemes.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub const fn stripe_map(&self, stripe: StripeIndex) -> StripeMap {
         let (row, group) = self.by_groups.divide(stripe.0);

@@ -254,7 +254,11 @@ impl Parts {
     #[inline(always)]
     fn new(count: u8, member: impl Fn(u8) -> MemberIndex) -> Self {
         // Entries after the last part are not used: to compute them is faster than to count.
-        Self { members: std::array::from_fn(|part| member(part as u8)), count }
+        let mut members = [MemberIndex(0); PARTS_MAX];
+        for (part, place) in members.iter_mut().enumerate() {
+            *place = member(part as u8);
+        }
+        Self { members, count }
     }
 
     /// Returns the member of the own strip and then those of the parities, or the members of the copies.

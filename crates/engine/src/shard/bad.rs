@@ -54,6 +54,7 @@ impl BadTable {
     }
 
     /// True if a block of any member is listed in the band that contains block `at` of the members.
+    #[inline(never)]
     fn touches(&self, at: Lba) -> bool {
         let band = at.0 / self.band_blocks;
         let next = self.bands.partition_point(|bands| bands.end <= band);
@@ -114,7 +115,7 @@ impl Shard {
 
     /// True if a block of any member is listed in the band that contains row `offset` of the stripe. Tasks execute
     /// requests in such a band, because they check each block. Groups of members are not distinguished.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn is_bad_band(&self, stripe: StripeIndex, offset: u32) -> bool {
         let bad = self.bad.borrow();
         !bad.bands.is_empty() && bad.touches(self.geometry.member_lba(stripe, offset))

@@ -254,7 +254,7 @@ impl Bands {
 
     /// Takes a band that has no task and no waiting work. The caller must release the band with
     /// [`let_go`](Self::let_go).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn hold(&mut self, band: Band) -> Option<u32> {
         let bucket = self.bucket(band);
         if self.find(bucket, band).is_some() {
@@ -478,7 +478,8 @@ impl Bands {
     }
 
     fn retire(&mut self, entry: u32) {
-        let Entry { band, chain, .. } = self.entries.remove(entry);
+        let Entry { band, chain, .. } = *self.entries.get(entry).expect("a task holds its entry");
+        self.entries.release(entry);
         let bucket = self.bucket(band);
         if self.buckets[bucket] == entry {
             self.buckets[bucket] = chain;
@@ -502,6 +503,7 @@ impl Bands {
         (hash >> 32) as usize % BUCKETS
     }
 
+    #[inline]
     fn find(&self, bucket: usize, band: Band) -> Option<u32> {
         let mut at = self.buckets[bucket];
         while at != NONE {

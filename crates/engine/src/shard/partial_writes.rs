@@ -78,8 +78,7 @@ impl Shard {
     }
 
     /// Removes a small write from `record`, because the write is complete or will not be executed.
-    pub(super) fn leave_record(&self, record: Option<RecordIndex>) {
-        let Some(RecordIndex(at)) = record else { return };
+    pub(super) fn leave_record(&self, RecordIndex(at): RecordIndex) {
         let mut partial_writes = self.partial_writes.borrow_mut();
         let open = partial_writes.open.get_mut(at).expect("a record outlives its writes");
         open.left -= 1;

@@ -1,9 +1,9 @@
 //! The state of parts that small writes and degraded reads have in common.
 //!
-//! A part in progress has one of three states. First: its device has it under the part's own token; it is only in
-//! `out`. Second: it was promoted while its device had it under this token; it is also in `ordinary`, and the token is
-//! in `promoted`. Third: a member could not accept it immediately; it is also in `ordinary`, and has the token of an
-//! ordinary I/O. Only ordinary I/Os are abandoned. Therefore a completion that arrives after the end of its write or
+//! A part in progress has one of three states. First: its device has it under the part's own token; it is in
+//! `unpromoted`. Second: it was promoted while its device had it under this token; it is in `ordinary`, and the token is
+//! in `promoted`. Third: a member could not accept it immediately; it is in `ordinary`, and has the token of an ordinary
+//! I/O. Only ordinary I/Os are abandoned. Therefore a completion that arrives after the end of its write or
 //! read is in `promoted`, or is an I/O for which nothing waits.
 
 use strake_block::Token;
@@ -38,9 +38,9 @@ impl IndexOf<OfParts> for u8 {
 /// The parts of one small write or degraded read that are in progress.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Out {
-    /// Parts that have not completed.
-    out: PartSet,
-    /// Parts in `out` that are ordinary I/Os.
+    /// Parts that devices have under the parts' own tokens.
+    unpromoted: PartSet,
+    /// Parts that are ordinary I/Os. No part is in both sets.
     ordinary: PartSet,
 }
 
@@ -48,29 +48,30 @@ impl Out {
     /// Records that a part was sent.
     #[inline]
     pub(super) fn sent(&mut self, part: u8, sent: Sent) {
-        self.out.insert(part);
-        if sent == Sent::Ordinary {
-            self.ordinary.insert(part);
+        match sent {
+            Sent::Direct => self.unpromoted.insert(part),
+            Sent::Ordinary => self.ordinary.insert(part),
         }
     }
 
     /// Records the completion of a part. Returns true if no part is in progress.
     #[inline]
     pub(super) fn back(&mut self, part: u8) -> bool {
-        self.out.remove(part);
+        self.unpromoted.remove(part);
         self.ordinary.remove(part);
-        self.out.is_empty()
+        (self.unpromoted | self.ordinary).is_empty()
     }
 
     /// Returns the parts that devices have under the parts' own tokens and that were not promoted.
     #[inline]
     pub(super) fn unpromoted(&self) -> PartSet {
-        self.out - self.ordinary
+        self.unpromoted
     }
 
     /// Records that all parts in progress are ordinary I/Os.
     pub(super) fn promote(&mut self) {
-        self.ordinary = self.out;
+        self.ordinary = self.ordinary | self.unpromoted;
+        self.unpromoted = PartSet::EMPTY;
     }
 }
 

@@ -196,7 +196,7 @@ impl Requests {
     }
 
     /// Counts a direct write of `range`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn wrote_directly(&mut self, port: u16, range: LbaRange, bytes: usize) {
         self.counts.writes += 1;
         self.counts.write_bytes += bytes as u64;

@@ -97,7 +97,15 @@ impl Scratch {
         self.waiting.wake_all();
     }
 
+    #[inline]
     fn put(&mut self, buf: BufMut) {
+        // Nearly every buffer is a small one that no drive keeps.
+        if let Err(buf) = self.small.put_own(buf) {
+            self.put_other(buf);
+        }
+    }
+
+    fn put_other(&mut self, buf: BufMut) {
         if self.small.owns(&buf) { self.small.put(buf) } else { self.large.put(buf) }
     }
 
@@ -248,6 +256,23 @@ pub(crate) fn take_now<const N: usize>(
 ) -> Option<ArrayVec<BufMut, N>> {
     let mut scratch = scratch.borrow_mut();
     scratch.has_now(count, bytes).then(|| (0..count).map(|_| scratch.take(bytes)).collect())
+}
+
+/// Takes a buffer of `bytes` bytes for every slot, if they are free and no task waits for buffers. Returns false and
+/// takes nothing otherwise.
+#[inline]
+pub(crate) fn fill_now(
+    scratch: &RefCell<Scratch>,
+    slots: &mut [Option<BufMut>],
+    bytes: usize,
+) -> bool {
+    let mut scratch = scratch.borrow_mut();
+    let has = scratch.has_now(slots.len(), bytes);
+    if has {
+        let pool = scratch.pool(bytes);
+        slots.iter_mut().for_each(|slot| *slot = pool.get(bytes));
+    }
+    has
 }
 
 /// Releases buffers and wakes the next waiting task.

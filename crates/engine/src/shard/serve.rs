@@ -200,6 +200,7 @@ impl Shard {
 
     /// True if there is room for a span of `band`, here or at its owner. The room for spans from other shards is
     /// reserved.
+    #[inline(always)]
     pub(crate) fn has_room_for(&self, band: Band) -> bool {
         let owner = self.owner(band);
         if owner == self.core {

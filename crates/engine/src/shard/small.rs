@@ -35,7 +35,7 @@ use crate::pacing::Came;
 
 pub(crate) use parity_cache::ParityCache;
 use parity_cache::Worth;
-use strips::Strips;
+use strips::Cached;
 use table::Phase;
 pub(crate) use table::{Small, Smalls};
 
@@ -107,7 +107,7 @@ impl Shard {
         }
         let mut bands = self.bands.borrow_mut();
         let Some(entry) = bands.hold(band) else { return Err(data) };
-        let Some(strips) = self.small_bufs(&target) else {
+        let Some(cached) = self.small_bufs(&target, smalls.next_bufs()) else {
             bands.let_go(entry);
             return Err(data);
         };
@@ -115,7 +115,7 @@ impl Shard {
         requests.wrote_directly(port, range, bytes);
         let caller = Caller::User(DirectWrite { port, token, since, came });
         let small = smalls.begin(caller, range, data, durability);
-        self.start_small(small, entry, &target, strips);
+        self.start_small(small, entry, &target, &cached);
         Ok(())
     }
 
@@ -161,7 +161,7 @@ impl Shard {
         let Some(target) = self.target(range, self.sets()) else { return Some(span) };
         let mut bands = self.bands.borrow_mut();
         let Some(entry) = bands.hold(target.spot.band()) else { return Some(span) };
-        let Some(strips) = self.small_bufs(&target) else {
+        let Some(cached) = self.small_bufs(&target, smalls.next_bufs()) else {
             bands.let_go(entry);
             return Some(span);
         };
@@ -169,7 +169,7 @@ impl Shard {
             unreachable!("it is a write of data")
         };
         let small = smalls.begin(Caller::Span(span.origin), range, data, durability);
-        self.start_small(small, entry, &target, strips);
+        self.start_small(small, entry, &target, &cached);
         None
     }
 
@@ -183,10 +183,10 @@ impl Shard {
         let Some((range, band)) = bands.sole_write(entry) else { return false };
         let target = self.target(range, self.sets());
         let Some(target) = target.filter(|target| target.spot.band() == band) else { return false };
-        let Some(strips) = self.small_bufs(&target) else { return false };
+        let Some(cached) = self.small_bufs(&target, smalls.next_bufs()) else { return false };
         let Head { range, data, durability, origin } = bands.take_write(entry);
         let small = smalls.begin(Caller::Span(origin), range, data, durability);
-        self.start_small(small, entry, &target, strips);
+        self.start_small(small, entry, &target, &cached);
         true
     }
 
@@ -205,20 +205,20 @@ impl Shard {
         }
     }
 
-    /// Starts the small write whose data are in `small`.
-    #[inline]
-    fn start_small(&self, small: &mut Small, entry: u32, target: &Target, strips: Strips) {
+    /// Starts the small write whose data and buffers are in `small`.
+    #[inline(always)]
+    fn start_small(&self, small: &mut Small, entry: u32, target: &Target, cached: &Cached) {
         let mut members = self.members.borrow_mut();
         (small.entry, small.place, small.region) = (entry, target.spot.place, target.region);
         small.membership_epoch = members.membership_epoch();
         small.parts = target.parts;
-        (small.updates, small.worth) = (!strips.bufs.is_empty(), strips.worth);
+        (small.updates, small.worth) = (small.bufs[0].is_some(), cached.worth);
         if !small.updates {
             self.write_parts(&mut members, small);
             return;
         }
-        let all_known = strips.known.len() == small.parts.count().into();
-        self.read_parts(&mut members, small, strips);
+        let all_known = cached.known.len() == small.parts.count().into();
+        self.read_parts(&mut members, small, cached);
         if all_known {
             self.write_updated(&mut members, small);
         }
@@ -239,16 +239,15 @@ impl Shard {
     }
 
     #[inline]
-    fn read_parts(&self, members: &mut Members, small: &mut Small, mut strips: Strips) {
+    fn read_parts(&self, members: &mut Members, small: &mut Small, cached: &Cached) {
         let at = self.geometry.member_lba(small.place.stripe, small.place.offset);
         let now = self.now.get();
         small.begin_phase(Phase::Read, now);
         for part in 0..small.parts.count() {
-            let buf = strips.bufs.pop().expect("one for each part");
-            if strips.known.contains(part) {
-                small.bufs[usize::from(part)] = Some(buf);
+            if cached.known.contains(part) {
                 continue;
             }
+            let buf = small.bufs[usize::from(part)].take().expect("one for each part");
             let sent = members.read_part(now, small.part(part, at), SgMut::from(buf));
             small.out.sent(part, sent);
         }
@@ -330,7 +329,7 @@ impl Shard {
     pub(super) fn lose_small(&self, write: u32) {
         let mut smalls = self.smalls.borrow_mut();
         let small = smalls.get(write);
-        scratch::give_back(&self.scratch, small.bufs.iter_mut().filter_map(Option::take));
+        scratch::give_back(&self.scratch, small.take_bufs());
         self.end_small(&mut smalls, write, Err(LOST));
     }
 
@@ -361,9 +360,11 @@ impl Shard {
         // The task that repeats the write detects the failures again.
         smalls.take_failed(write).for_each(drop);
         let small = smalls.get(write);
-        self.leave_record(small.record.take());
+        if let Some(record) = small.record.take() {
+            self.leave_record(record);
+        }
         self.region_table.borrow_mut().leave(small.region);
-        scratch::give_back(&self.scratch, small.bufs.iter_mut().filter_map(Option::take));
+        scratch::give_back(&self.scratch, small.take_bufs());
         let (range, durability) = (small.range, small.durability);
         let data = std::mem::take(&mut small.data);
         let origin = match small.caller {
@@ -383,13 +384,15 @@ impl Shard {
     /// Completes a small write, and continues with its band.
     fn end_small(&self, smalls: &mut Smalls, write: u32, result: Result<(), IoError>) {
         let small = smalls.get(write);
-        self.leave_record(small.record.take());
+        if let Some(record) = small.record.take() {
+            self.leave_record(record);
+        }
         self.region_table.borrow_mut().leave(small.region);
         if small.updates {
             if small.worth > Worth::Nothing {
                 self.keep_small(small);
             }
-            scratch::give_back(&self.scratch, small.bufs.iter_mut().filter_map(Option::take));
+            scratch::give_back(&self.scratch, small.take_bufs());
         }
         self.bands.borrow_mut().let_go(small.entry);
         let data = std::mem::take(&mut small.data);
@@ -420,7 +423,7 @@ impl Shard {
             let failure = self.members.borrow().failure(failed);
             self.blame(member, failure);
         }
-        scratch::give_back(&self.scratch, small.bufs.iter_mut().filter_map(Option::take));
+        scratch::give_back(&self.scratch, small.take_bufs());
         if self.shared.is_lost() {
             self.end_small(smalls, write, Err(LOST));
         } else {

@@ -31,7 +31,14 @@ impl WaitQueue {
     }
 
     /// Wakes all waiting tasks.
+    #[inline]
     pub(crate) fn wake_all(&mut self) {
+        if !self.waiting.is_empty() {
+            self.wake_waiting();
+        }
+    }
+
+    fn wake_waiting(&mut self) {
         for task in self.waiting.drain(..) {
             self.queued[task.slot()] = None;
             self.scheduler.wake(task);

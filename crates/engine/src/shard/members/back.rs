@@ -9,7 +9,7 @@ use strake_units::{Lba, MemberIndex, Nanos};
 use super::direct::{Back, Direct};
 use super::groups::Groups;
 use super::latency::Latency;
-use super::token::Named;
+use super::token::{self, Named};
 use super::{DirectRead, Failed, HostRead, Inflight, Members, PartIo, Waiter};
 use crate::histogram::{CoreTimes, Timed};
 use crate::slab::Slab;
@@ -165,8 +165,11 @@ impl<T: Takers> Home<'_, T> {
         // I/Os of the same kind and issue time are counted together.
         let (mut alike, mut count) = ((self.now, Timed::Read), 0);
         let mut rest = batch.iter_mut();
-        loop {
-            let (taken, more) = match self.take_reads(&mut rest) {
+        while let Some(next) = rest.as_slice().first() {
+            // Parts are recognized by their token. Any other I/O may be the first of several reads.
+            let is_part = token::is_part(next.token);
+            let reads = if is_part { None } else { self.take_reads(&mut rest) };
+            let (taken, more) = match reads {
                 Some((since, reads)) => ((since, Timed::Read), reads),
                 None => {
                     let Some(done) = rest.next() else { break };
@@ -174,13 +177,14 @@ impl<T: Takers> Home<'_, T> {
                     (taken, 1)
                 }
             };
-            if taken != alike {
-                if let Some(clock) = &mut clock {
-                    clock.note(self.now, alike, count);
-                }
-                (alike, count) = (taken, 0);
+            if taken == alike {
+                count += more;
+                continue;
             }
-            count += more;
+            if let Some(clock) = &mut clock {
+                clock.note(self.now, alike, count);
+            }
+            (alike, count) = (taken, more);
         }
         if let Some(clock) = &mut clock {
             clock.note(self.now, alike, count);
@@ -204,8 +208,11 @@ impl<T: Takers> Home<'_, T> {
     /// Takes one I/O. Returns its submission time and its kind.
     #[inline]
     fn take_one(&mut self, done: &mut Completion, from: Source) -> Option<(Nanos, Timed)> {
+        if token::is_part(done.token) {
+            return self.take_part(done, from);
+        }
         let promoted = match Named::of(done.token) {
-            Named::Inflight { .. } => None,
+            Named::Inflight { .. } | Named::Part { .. } => None,
             Named::Direct { place, generation } => match self.direct.take(place, generation) {
                 Back::Read(read) => {
                     self.takers.direct(read, take_data(done), done.result);
@@ -213,21 +220,31 @@ impl<T: Takers> Home<'_, T> {
                 }
                 Back::Promoted(slot) => Some(slot),
             },
-            Named::Part { io, generation } => {
-                match self.takers.part(PartBack { io, generation, done, from }) {
-                    PartTaken::Here(since) => {
-                        *self.parts -= 1;
-                        return Some((since, timed(&done.op)));
-                    }
-                    PartTaken::Promoted(slot) => Some(slot),
-                }
-            }
         };
-        if let Some(place) = promoted {
-            let generation =
-                self.inflight.get(place).expect("what was promoted has its I/O").generation;
-            done.token = Named::Inflight { place, generation }.token();
+        match promoted {
+            Some(slot) => self.complete_promoted(slot, done),
+            None => self.complete(done),
         }
+    }
+
+    /// Takes a part of a small write or degraded read.
+    #[inline(always)]
+    fn take_part(&mut self, done: &mut Completion, from: Source) -> Option<(Nanos, Timed)> {
+        let (io, generation) = token::part_of(done.token);
+        match self.takers.part(PartBack { io, generation, done, from }) {
+            PartTaken::Here(since) => {
+                *self.parts -= 1;
+                Some((since, timed(&done.op)))
+            }
+            PartTaken::Promoted(slot) => self.complete_promoted(slot, done),
+        }
+    }
+
+    /// Takes an I/O that was promoted to the ordinary I/O `place` while the device had it.
+    fn complete_promoted(&mut self, place: u32, done: &mut Completion) -> Option<(Nanos, Timed)> {
+        let generation =
+            self.inflight.get(place).expect("what was promoted has its I/O").generation;
+        done.token = Named::Inflight { place, generation }.token();
         self.complete(done)
     }
 

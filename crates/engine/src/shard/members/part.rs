@@ -82,19 +82,16 @@ impl Members {
         {
             let lba = place.area.lba(at, self.block_size);
             return match submit(&mut **queue, Named::Part { io, generation }.token(), lba, data) {
-                Ok(()) => self.part_sent(member),
+                Ok(()) => {
+                    place.outstanding += 1;
+                    self.unrung.insert(member);
+                    self.parts += 1;
+                    Sent::Direct
+                }
                 Err(back) => self.send_ordinary(now, io, member, moved(back.op, at)),
             };
         }
         self.send_ordinary(now, io, member, op(data))
-    }
-
-    #[inline]
-    fn part_sent(&mut self, member: MemberIndex) -> Sent {
-        self.members[member.at()].outstanding += 1;
-        self.unrung.insert(member);
-        self.parts += 1;
-        Sent::Direct
     }
 
     fn send_ordinary(&mut self, now: Nanos, io: PartIo, member: MemberIndex, op: Op) -> Sent {

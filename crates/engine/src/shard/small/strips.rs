@@ -11,47 +11,49 @@ use crate::limits::PARITY_CACHE_BYTES_MAX;
 use crate::shard::parts::PartSet;
 use crate::shard::scratch;
 
-/// Buffers for the strips to read, in the order of parts.
-pub(super) struct Strips {
-    /// The buffers. The buffer of the first part is the last.
-    pub(super) bufs: ArrayVec<BufMut, PARTS_MAX>,
-    /// Parts whose content is cached.
+/// The buffers of the parts of a small write, in order.
+pub(super) type PartBufs = [Option<BufMut>; PARTS_MAX];
+
+/// The state of the cache for a small write that starts.
+pub(super) struct Cached {
+    /// Parts whose content is cached. Their buffers contain it.
     pub(super) known: PartSet,
     /// The part of the column to cache.
     pub(super) worth: Worth,
 }
 
 impl Shard {
-    /// Enters the region and takes buffers for the strips to read, with cached content if any. Returns `None` if the
-    /// region or the memory is not available now.
-    #[inline]
-    pub(super) fn small_bufs(&self, target: &Target) -> Option<Strips> {
+    /// Enters the region and puts buffers for the strips to read into `bufs`, with cached content if any. Returns `None`
+    /// and no buffers if the region or the memory is not available now.
+    #[inline(always)]
+    pub(super) fn small_bufs(&self, target: &Target, bufs: &mut PartBufs) -> Option<Cached> {
         let Scheme::Parity(parities) = self.geometry.scheme() else {
-            let none =
-                Strips { bufs: ArrayVec::new(), known: PartSet::EMPTY, worth: Worth::Nothing };
+            let none = Cached { known: PartSet::EMPTY, worth: Worth::Nothing };
             return self.region_table.borrow_mut().enter_now(target.region).then_some(none);
         };
         let Spot { place, blocks, .. } = target.spot;
         let bytes = (blocks as usize) << self.geometry.block_size().shift();
         let column = Column { band: target.spot.band(), offset: place.offset, blocks };
-        let mut strips = match self.take_cached(&column) {
-            Some(left) => self.strips_of(left, target, bytes)?,
-            None => Strips {
-                bufs: scratch::take_now(&self.scratch, 1 + usize::from(parities), bytes)?,
-                known: PartSet::EMPTY,
-                worth: Worth::Nothing,
-            },
+        let mut cached = match self.take_cached(&column) {
+            Some(left) => self.put_cached(left, target, bytes, bufs)?,
+            None => {
+                let bufs = &mut bufs[..1 + usize::from(parities)];
+                if !scratch::fill_now(&self.scratch, bufs, bytes) {
+                    return None;
+                }
+                Cached { known: PartSet::EMPTY, worth: Worth::Nothing }
+            }
         };
         if !self.region_table.borrow_mut().enter_now(target.region) {
-            scratch::give_back(&self.scratch, strips.bufs);
+            scratch::give_back(&self.scratch, bufs.iter_mut().filter_map(Option::take));
             return None;
         }
         // From here on, the write will start.
         if bytes <= PARITY_CACHE_BYTES_MAX {
             let worth = self.parity_cache.borrow_mut().touch(&column, place.strip);
-            strips.worth = strips.worth.max(worth);
+            cached.worth = cached.worth.max(worth);
         }
-        Some(strips)
+        Some(cached)
     }
 
     /// Takes the cached content of a column, and drops content that a write of the column makes stale.
@@ -61,11 +63,16 @@ impl Shard {
         parity_cache.take(column, |buf| scratch::give_back(&self.scratch, [buf]))
     }
 
-    /// Returns the cached content of a column, and a buffer for the old data if the data are not cached.
-    fn strips_of(&self, left: Left, target: &Target, bytes: usize) -> Option<Strips> {
+    /// Puts the cached content of a column into `bufs`, and a buffer for the old data if the data are not cached.
+    fn put_cached(
+        &self,
+        left: Left,
+        target: &Target,
+        bytes: usize,
+        bufs: &mut PartBufs,
+    ) -> Option<Cached> {
         let Left { parities, data } = left;
         let mut known = PartSet::first_n(target.parts.count().into()).without(0);
-        let mut bufs: ArrayVec<BufMut, PARTS_MAX> = parities.into_iter().rev().collect();
         let own = match data {
             Some((strip, buf)) => {
                 if strip == target.spot.place.strip {
@@ -76,11 +83,12 @@ impl Shard {
             None => scratch::take_now::<1>(&self.scratch, 1, bytes).and_then(|mut one| one.pop()),
         };
         let Some(own) = own else {
-            scratch::give_back(&self.scratch, bufs);
+            scratch::give_back(&self.scratch, parities);
             return None;
         };
-        bufs.push(own);
-        Some(Strips { bufs, known, worth: Worth::Parities })
+        let all = std::iter::once(own).chain(parities);
+        bufs.iter_mut().zip(all).for_each(|(place, buf)| *place = Some(buf));
+        Some(Cached { known, worth: Worth::Parities })
     }
 
     /// Drops the cached content of a band, because a task is about to write the band.

@@ -10,6 +10,7 @@ use strake_units::{
     Lba, LbaRange, MemberIndex, MemberSet, Nanos, PositionSet, RegionIndex, StripeIndex,
 };
 
+use super::strips::PartBufs;
 use super::{
     Caller, Failed, Members, Origin, PartIo, RecordIndex, TIMEOUT_CHECK, Unplaced, Whole, Worth,
 };
@@ -59,7 +60,7 @@ pub(crate) struct Small {
     /// Positions of the stripe whose members failed to write their part.
     pub(super) missed: PositionSet,
     /// The old data, and then the parities. The parities are updated in place and then written.
-    pub(super) bufs: [Option<BufMut>; PARTS_MAX],
+    pub(super) bufs: PartBufs,
 }
 
 impl Small {
@@ -141,8 +142,14 @@ impl Small {
         Part { io, generation, member: self.parts.member(part), at }
     }
 
-    /// Takes the buffer of a completed part.
+    /// Takes the buffers of all parts.
     #[inline]
+    pub(super) fn take_bufs(&mut self) -> impl Iterator<Item = BufMut> + '_ {
+        self.bufs[..usize::from(self.parts.count())].iter_mut().filter_map(Option::take)
+    }
+
+    /// Takes the buffer of a completed part.
+    #[inline(always)]
     fn keep(&mut self, part: u8, op: &mut Op) {
         let place = &mut self.bufs[usize::from(part)];
         match op {
@@ -198,7 +205,16 @@ impl Smalls {
         self.places.iter().all(|small| !small.live || small.membership_epoch >= membership_epoch)
     }
 
-    /// Allocates an entry for a write.
+    /// Returns the buffers of the entry that [`begin`](Self::begin) will allocate.
+    #[inline(always)]
+    pub(super) fn next_bufs(&mut self) -> &mut PartBufs {
+        let next = *self.free.last().expect("there is room");
+        let bufs = &mut self.places[next as usize].bufs;
+        debug_assert!(bufs.iter().all(Option::is_none), "its buffers were given back");
+        bufs
+    }
+
+    /// Allocates an entry for a write, whose buffers are in [`next_bufs`](Self::next_bufs).
     #[inline(always)]
     pub(super) fn begin(
         &mut self,
@@ -209,7 +225,6 @@ impl Smalls {
     ) -> &mut Small {
         let write = self.free.pop().expect("there is room");
         let small = &mut self.places[write as usize];
-        debug_assert!(small.bufs.iter().all(Option::is_none), "its buffers were given back");
         (small.live, small.failed) = (true, false);
         (small.caller, small.range, small.data, small.durability) =
             (caller, range, data, durability);

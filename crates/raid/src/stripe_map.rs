@@ -43,7 +43,7 @@ impl StripeMap {
     }
 
     /// Returns the positions of all parities.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub(crate) const fn parity_positions(&self) -> PositionSet {
         let parities = low_bits(self.parity_strips);

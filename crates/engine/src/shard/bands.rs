@@ -353,6 +353,7 @@ impl Bands {
     }
 
     /// Releases the band. The band gets a task if an operation waits for it.
+    #[inline(always)]
     pub(crate) fn let_go(&mut self, at: u32) {
         if self.entries.get(at).expect("whatever has started holds it").first.is_some() {
             self.ready.push_back(at);
@@ -477,6 +478,7 @@ impl Bands {
         Some(item)
     }
 
+    #[inline]
     fn retire(&mut self, entry: u32) {
         let Entry { band, chain, .. } = *self.entries.get(entry).expect("a task holds its entry");
         self.entries.release(entry);

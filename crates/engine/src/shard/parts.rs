@@ -1,9 +1,9 @@
 //! The state of parts that small writes and degraded reads have in common.
 //!
 //! A part in progress has one of three states. First: its device has it under the part's own token; it is in
-//! `unpromoted`. Second: it was promoted while its device had it under this token; it is in `ordinary`, and the token is
-//! in `promoted`. Third: a member could not accept it immediately; it is in `ordinary`, and has the token of an ordinary
-//! I/O. Only ordinary I/Os are abandoned. Therefore a completion that arrives after the end of its write or
+//! `unpromoted`. Second: it was promoted while its device had it under this token; it is in `ordinary`, and the token
+//! is in `promoted`. Third: a member could not accept it immediately; it is in `ordinary`, and has the token of an
+//! ordinary I/O. Only ordinary I/Os are abandoned. Therefore a completion that arrives after the end of its write or
 //! read is in `promoted`, or is an I/O for which nothing waits.
 
 use strake_block::Token;
@@ -70,7 +70,7 @@ impl Out {
 
     /// Records that all parts in progress are ordinary I/Os.
     pub(super) fn promote(&mut self) {
-        self.ordinary = self.ordinary | self.unpromoted;
+        self.ordinary |= self.unpromoted;
         self.unpromoted = PartSet::EMPTY;
     }
 }

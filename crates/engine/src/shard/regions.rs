@@ -111,6 +111,7 @@ impl RegionTable {
     }
 
     /// Starts a write in `region` and returns true, if it may start immediately. Pairs with [`leave`](Self::leave).
+    #[inline(always)]
     pub(crate) fn enter_now(&mut self, region: RegionIndex) -> bool {
         let place = &mut self.regions[region.at()];
         let marked = self.careless || place.flags & INTENDED != 0;

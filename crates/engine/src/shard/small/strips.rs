@@ -23,8 +23,8 @@ pub(super) struct Cached {
 }
 
 impl Shard {
-    /// Enters the region and puts buffers for the strips to read into `bufs`, with cached content if any. Returns `None`
-    /// and no buffers if the region or the memory is not available now.
+    /// Enters the region and puts buffers for the strips to read into `bufs`, with cached content if any. Returns
+    /// `None` and no buffers if the region or the memory is not available now.
     #[inline(always)]
     pub(super) fn small_bufs(&self, target: &Target, bufs: &mut PartBufs) -> Option<Cached> {
         let Scheme::Parity(parities) = self.geometry.scheme() else {
@@ -64,6 +64,7 @@ impl Shard {
     }
 
     /// Puts the cached content of a column into `bufs`, and a buffer for the old data if the data are not cached.
+    #[inline(never)]
     fn put_cached(
         &self,
         left: Left,

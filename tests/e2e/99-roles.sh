@@ -59,7 +59,8 @@ denied operator admin daemon stop
 expect 0 admin array fail tank --member 1 --accept redundancy --yes
 printf 'a file system' | dd of="${drives[4]}" conv=notrunc status=none
 denied operator admin array replace tank --member 1 --with "${drives[4]}" --overwrite --yes
-expect 0 operator spare add "${drives[5]}"
+denied operator admin spare add "${drives[5]}"
+expect 0 admin spare add "${drives[5]}"
 expect 0 strake wait tank --for healthy --timeout 60s
 expect 0 operator array scrub start tank
 expect 0 strake wait tank --for scrub --timeout 60s
@@ -71,7 +72,7 @@ logged() {
     grep -q "$2" "$work/log.json" || fail "the log has no $2 of user $1: $(<"$work/log.json")"
 }
 logged 64910 '"command": *"array create tank'
-logged 64911 '"command": *"spare add'
+logged 64911 '"command": *"array scrub start'
 logged 64911 '"phase": *"denied"'
 logged 64912 '"role": *"viewer"'
 expect 0 viewer log verify
@@ -90,7 +91,7 @@ expect 0 strake event list --kind audit_changed --json
 [[ $(json "len(it['events'])") -eq 0 ]] || fail "an unchanged log is reported"
 
 # A user who can write the file removes a command, and then the rest.
-sed -i '/spare add/d' "$state/audit.log"
+sed -i '/array scrub start/d' "$state/audit.log"
 expect 2 strake log verify
 grep -q "^CHANGED: " "$work/out" || fail "the removal is not found: $(<"$work/out")"
 grep -q "does not follow entry" "$work/out" || fail "the place of the removal is not named: $(<"$work/out")"

@@ -8,6 +8,7 @@ pub mod event;
 pub mod export;
 pub mod hook;
 pub mod host;
+pub mod iostat;
 pub mod job;
 pub mod log;
 pub mod mistakes;
@@ -166,6 +167,12 @@ pub enum Command {
   strake export list"
     )]
     Export(export::ExportVerb),
+    /// Rates of arrays at intervals: requests and bytes per second, and mean latencies.
+    #[command(after_help = "Examples:
+  strake iostat 1 3
+  strake iostat tank --members --count 1
+  strake iostat --every 0.5 --count 2 --json")]
+    Iostat(iostat::Iostat),
     /// Events: failures, changes of state, and commands with their callers.
     #[command(
         subcommand,

@@ -11,6 +11,7 @@ pub mod event;
 pub mod export;
 pub mod hook;
 pub mod host;
+pub mod iostat;
 pub mod job;
 pub mod log;
 pub mod spare;

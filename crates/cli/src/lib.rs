@@ -29,6 +29,7 @@ pub mod keep;
 pub mod limits;
 pub mod manual;
 pub mod paths;
+pub mod rates;
 pub mod run;
 pub mod secret;
 pub mod tables;

@@ -2,7 +2,7 @@
 
 use crate::args::{Cli, Command, mistakes};
 use crate::commands::{
-    array, bench, config, daemon, drive, event, export, hook, host, job, log, spare, status,
+    array, bench, config, daemon, drive, event, export, hook, host, iostat, job, log, spare, status,
 };
 use crate::error::{CliError, ErrorKind};
 use crate::exit::Exit;
@@ -90,6 +90,7 @@ async fn run(cli: Cli) -> Result<Exit, CliError> {
         Command::Spare(verb) => spare::run(verb, &socket()?, &out).await,
         Command::Job(verb) => job::run(verb, &socket()?, &out).await,
         Command::Export(verb) => export::run(verb, &socket()?, &out).await,
+        Command::Iostat(arguments) => iostat::run(arguments, &socket()?, &out).await,
         Command::Event(verb) => event::run(verb, &socket()?, &out).await,
         Command::Log(verb) => log::run(verb, &socket()?, &out).await,
         Command::Hook(verb) => hook::run(verb, &socket()?, &out).await,

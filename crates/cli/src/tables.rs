@@ -15,6 +15,7 @@ pub mod host;
 pub mod job;
 pub mod log;
 mod queue;
+pub mod rates;
 pub mod scrub;
 pub mod show;
 pub mod spare;

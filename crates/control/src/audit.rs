@@ -3,8 +3,8 @@
 //! A command has an entry before it runs and one after it. Both are on disk when the client has its answer. Entries
 //! form a [chain](chain) of hashes, and files are rotated only here, so a change or a removal by another process is
 //! found: by the next write, by the next start, or by [`Audit::verify`]. A user who may write the files of the daemon
-//! can still write a whole new chain. Therefore each hash is also in the daemon's own log, which a host can send to
-//! another one.
+//! can still write new lines with right hashes. Therefore the daemon also logs the hash after each command, and a host
+//! can send its log to another one.
 //!
 //! If the state directory refuses writes, commands still run: an array must remain repairable. Their entries are
 //! written when the directory accepts writes again.
@@ -46,6 +46,31 @@ mod phase {
     pub(super) const LOG: &str = "log";
 }
 
+/// A command and its object.
+#[derive(Clone, Copy)]
+pub(crate) struct Subject<'a> {
+    /// The command as typed.
+    pub(crate) command: &'a str,
+    /// The object, as events name it.
+    pub(crate) object: &'a str,
+}
+
+impl Subject<'_> {
+    fn entry(self, actor: &Actor) -> AuditEntry {
+        let (command, object) = (self.command.to_owned(), self.object.to_owned());
+        AuditEntry { command, object, ..of(actor) }
+    }
+}
+
+/// The result of a command.
+#[derive(Clone, Copy)]
+pub(crate) struct Ended<'a> {
+    /// The result word of the answer, or `refused`.
+    pub(crate) result: &'a str,
+    /// The reason of a refusal.
+    pub(crate) cause: &'a str,
+}
+
 /// Denied calls of a user.
 struct Denials {
     /// The time of the last entry.
@@ -65,6 +90,11 @@ struct Inner {
     /// Number of entries that were dropped because too many were pending.
     dropped: u64,
     denials: BTreeMap<u32, Denials>,
+}
+
+/// True if the next entry about the denied calls is due.
+fn is_over(denials: &Denials) -> bool {
+    denials.recorded.elapsed() >= AUDIT_DENIALS_EVERY
 }
 
 /// The audit log. Its methods write to the state directory, and take no lock but their own.
@@ -110,24 +140,15 @@ impl Audit {
     }
 
     /// Records that a command begins. Returns the number of the entry for [`end`](Self::end).
-    pub(crate) fn begin(&self, actor: &Actor, command: &str, object: &str) -> u64 {
-        let entry =
-            AuditEntry { command: command.to_owned(), object: object.to_owned(), ..of(actor) };
-        self.write(&mut self.lock(), phase::STARTED, entry)
+    pub(crate) fn begin(&self, actor: &Actor, subject: Subject<'_>) -> u64 {
+        self.write(&mut self.lock(), phase::STARTED, subject.entry(actor))
     }
 
     /// Records the result of the command whose entry has the number `started`: the result word, and the reason of a
     /// refusal.
-    pub(crate) fn end(
-        &self,
-        started: u64,
-        actor: &Actor,
-        command: &str,
-        result: &str,
-        cause: &str,
-    ) {
-        let (command, cause) = (command.to_owned(), cause.to_owned());
-        let entry = AuditEntry { started, command, result: result.to_owned(), cause, ..of(actor) };
+    pub(crate) fn end(&self, started: u64, actor: &Actor, subject: Subject<'_>, ended: Ended<'_>) {
+        let (result, cause) = (ended.result.to_owned(), ended.cause.to_owned());
+        let entry = AuditEntry { started, result, cause, ..subject.entry(actor) };
         self.write(&mut self.lock(), phase::ENDED, entry);
     }
 
@@ -152,13 +173,18 @@ impl Audit {
         }
     }
 
+    /// True if there is something for [`flush`](Self::flush) to write. Never waits for a write.
+    pub(crate) fn is_due(&self) -> bool {
+        self.inner.try_lock().is_ok_and(|inner| {
+            !inner.pending.is_empty() || inner.dropped > 0 || inner.denials.values().any(is_over)
+        })
+    }
+
     /// Writes what is due: entries that the state directory refused before, and the numbers of denied calls.
     pub(crate) fn flush(&self) {
         let mut inner = self.lock();
         let now = Instant::now();
-        let is_due =
-            |denials: &Denials| now.duration_since(denials.recorded) >= AUDIT_DENIALS_EVERY;
-        let due = inner.denials.extract_if(.., |_, denials| is_due(denials));
+        let due = inner.denials.extract_if(.., |_, denials| is_over(denials));
         let due: Vec<_> = due.filter(|(_, denials)| denials.count > 0).collect();
         for (uid, Denials { count, newest, .. }) in due {
             let cause = format!("{count} calls of this user since its last entry");
@@ -194,7 +220,7 @@ impl Audit {
             return 0;
         }
         for text in [&mut entry.command, &mut entry.object, &mut entry.cause] {
-            crate::events::cut(text, AUDIT_TEXT_BYTES_MAX);
+            *text = printable(text);
         }
         inner.last += 1;
         let number = inner.last;
@@ -226,6 +252,9 @@ impl Audit {
         if let Some(what) = &found.changed {
             self.report(inner, what);
         }
+        if let Some(what) = &found.removed {
+            self.events.record(Note::new(EventKind::AuditRemoved, "daemon", what));
+        }
         let dropped = std::mem::take(&mut inner.dropped);
         let dropped = (dropped > 0)
             .then(|| format!("{dropped} entries could not be written and were dropped"));
@@ -248,7 +277,7 @@ impl Audit {
                 && request.uid.is_none_or(|uid| entry.uid == Some(uid))
                 && (request.object.is_empty() || entry.object == request.object)
         };
-        let files = self.lock().segments.files()?;
+        let files = self.lock().segments.files(request.before)?;
         let mut entries = Vec::new();
         for file in files.iter().rev() {
             let bytes = file.read()?;
@@ -280,7 +309,7 @@ impl Audit {
         let given = (!hash.is_empty()).then(|| Head { number: *number, hash: hash.clone() });
         let (files, ends, changed) = {
             let Inner { segments, .. } = &*self.lock();
-            (segments.files()?, segments.ends().clone(), segments.changed())
+            (segments.files(0)?, segments.ends().clone(), segments.changed())
         };
         let mut verifier = Verifier::new(given);
         if let Some(what) = changed {
@@ -295,6 +324,19 @@ impl Audit {
         let Head { number: last, hash } = ends.head;
         Ok(AuditReport { entries, first, last, hash, faults, faults_omitted })
     }
+}
+
+/// A text of limited length, in which U+FFFD replaces characters that change how a terminal shows the other characters.
+/// JSON would also need six bytes for each of them.
+fn printable(text: &str) -> String {
+    let is_plain = |c: char| {
+        !c.is_control()
+            && !matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    let plain = |c: char| if is_plain(c) { c } else { char::REPLACEMENT_CHARACTER };
+    let mut text: String = text.chars().map(plain).collect();
+    crate::events::cut(&mut text, AUDIT_TEXT_BYTES_MAX);
+    text
 }
 
 /// An entry with the caller only.

@@ -3,6 +3,7 @@
 use strake_api::v1 as api;
 use strake_wording::Command;
 
+use crate::audit::{Ended, Subject};
 use crate::control::Control;
 use crate::error::ControlError;
 use crate::events::{EventKind, Events, Note, Severity};
@@ -12,7 +13,7 @@ use crate::events::{EventKind, Events, Note, Severity};
 pub enum Role {
     /// May see everything except secrets, and change nothing.
     Viewer,
-    /// May keep arrays healthy: replace and rebuild members, add spares, scrub. None of this loses data.
+    /// May keep arrays healthy: replace and rebuild members, add spares, scrub. None of this overwrites recognized content.
     Operator,
     /// May do everything.
     Admin,
@@ -74,9 +75,9 @@ impl Control {
         command: &C,
         job: impl FnOnce(&Self, &C) -> Result<T, ControlError>,
     ) -> Result<T, ControlError> {
-        let words = command.line().typed;
-        let started =
-            (!command.is_dry()).then(|| self.audit().begin(actor, &words, &command.object()));
+        let (words, object) = (command.line().typed, command.object());
+        let subject = Subject { command: &words, object: &object };
+        let started = (!command.is_dry()).then(|| self.audit().begin(actor, subject));
         let outcome = job(self, command).map_err(|error| error.of_command(command));
         // Events that the command caused follow the event of the command.
         let noted = self.run(|manager| {
@@ -84,11 +85,11 @@ impl Control {
             Ok(())
         });
         if let Some(started) = started {
-            let (result, cause) = match &outcome {
-                Ok(done) => (done.word(), ""),
-                Err(error) => ("refused", error.what.as_str()),
+            let ended = match &outcome {
+                Ok(done) => Ended { result: done.word(), cause: "" },
+                Err(error) => Ended { result: "refused", cause: error.what.as_str() },
             };
-            self.audit().end(started, actor, &words, result, cause);
+            self.audit().end(started, actor, subject, ended);
             record(self.events(), actor, command, outcome.as_ref());
         }
         noted.and(outcome)

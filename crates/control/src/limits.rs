@@ -44,11 +44,12 @@ pub const EVENTS_STOP: Duration = Duration::from_secs(2);
 /// Size at which a file of the audit log is full, in bytes.
 pub const AUDIT_FILE_BYTES_MAX: u64 = 8 << 20;
 
-/// Maximum size of all full files of the audit log together, in bytes: several hundred thousand commands.
+/// Maximum size of all full files of the audit log together, in bytes: at least 40,000 commands, and usually several
+/// hundred thousand.
 pub const AUDIT_BYTES_MAX: u64 = 256 << 20;
 
 /// Maximum length of a text of an audit entry in bytes. Longer texts are truncated.
-pub const AUDIT_TEXT_BYTES_MAX: usize = 2000;
+pub const AUDIT_TEXT_BYTES_MAX: usize = 1000;
 
 /// Maximum number of entries of the audit log that wait for a state directory that refuses writes.
 pub const AUDIT_PENDING_MAX: usize = 4096;

@@ -75,7 +75,12 @@ impl Control {
 }
 
 fn tend(control: &Control, pace: Pace) -> Result<(), ControlError> {
-    control.audit().flush();
+    if control.audit().is_due() {
+        control.act(pace, "write the audit log".to_owned(), |control| {
+            control.audit().flush();
+            Ok(())
+        })?;
+    }
     tend_remotes(control)?;
     // This step comes before any block device is opened: the block devices of taken drives are taken first.
     control.with(notice_appeared)?;

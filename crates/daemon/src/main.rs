@@ -14,6 +14,7 @@
 mod access;
 mod again;
 mod args;
+mod budget;
 mod config;
 mod files;
 mod log;

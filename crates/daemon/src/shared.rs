@@ -1,12 +1,14 @@
 //! The state that all services share: the control plane, which is called outside the async threads.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use prost::Message as _;
 use strake_api::limits::{
     DRIVES_MAX, ERROR_DETAIL_BYTES_MAX, ERROR_DETAIL_KEY, HOSTS_MAX, STRING_BYTES_MAX,
 };
 use strake_api::v1::ErrorDetail;
+use strake_control::audit::Audit;
 use strake_control::{Actor, Control, ControlError, ControlErrorKind, Manager, Outcome, Role};
 use strake_wording::{Command, has_request};
 use tokio::sync::{Notify, Semaphore, watch};
@@ -14,6 +16,7 @@ use tonic::metadata::MetadataValue;
 use tonic::{Code, Request, Response, Status};
 
 use crate::access::Peer;
+use crate::budget::Budgets;
 use crate::roles::{denied, unknown_caller};
 
 /// Maximum number of running commands.
@@ -22,8 +25,17 @@ pub const COMMANDS_MAX: usize = 32;
 /// Number of threads for calls that only read, and for the stop.
 pub const LOOKS_MAX: usize = 32;
 
+/// Commands of an operator at once.
+const COMMANDS_AT_ONCE: u32 = 60;
+
+/// Time after which an operator may send one more command.
+const COMMANDS_EVERY: Duration = Duration::from_secs(1);
+
 /// The consent to overwrite the content of a drive, for messages.
 pub const OVERWRITE: &str = "a consent to overwrite a drive";
+
+/// The use of a file as a drive, for messages. Most files have no content that Strake recognizes.
+pub const FILE: &str = "a drive that is a file";
 
 /// The answer of a call.
 pub type Answer<T> = Result<Response<T>, Status>;
@@ -34,6 +46,10 @@ pub struct Shared {
     control: Control,
     /// The permits for running commands.
     turns: Arc<Semaphore>,
+    /// The permit for a read of the audit log, which may take seconds.
+    audit_turn: Arc<Semaphore>,
+    /// The commands of users other than administrators.
+    budgets: Arc<Budgets>,
     /// Notified when a client asks the daemon to stop.
     pub stop: Arc<Notify>,
     /// The address of the daemon, for messages.
@@ -50,7 +66,15 @@ impl Shared {
             tell.send_replace(event.number);
         });
         let turns = Arc::new(Semaphore::new(COMMANDS_MAX));
-        Self { control, turns, stop: Arc::new(Notify::new()), socket: socket.into(), newest }
+        Self {
+            control,
+            turns,
+            audit_turn: Arc::new(Semaphore::new(1)),
+            budgets: Arc::new(Budgets::new(COMMANDS_AT_ONCE, COMMANDS_EVERY)),
+            stop: Arc::new(Notify::new()),
+            socket: socket.into(),
+            newest,
+        }
     }
 
     /// Returns the control plane, for calls that do not block.
@@ -93,6 +117,7 @@ impl Shared {
         request: Request<C>,
         job: impl FnOnce(&Control, &C) -> Result<T, ControlError> + Send + 'static,
     ) -> Answer<T> {
+        self.check_budget(&request)?;
         let actor = actor_of(&request);
         let command = request.into_inner();
         // Commands wait for drives and for each other. Those in excess wait here, so that threads are left for calls
@@ -100,6 +125,36 @@ impl Shared {
         let turn = self.turns.acquire().await;
         let _turn = turn.map_err(|_| Status::unavailable("the daemon is stopping"))?;
         self.call(move |control| control.command(&actor, &command, job)).await.map(Response::new)
+    }
+
+    /// Reads the audit log, one caller at a time: many readers would take the threads of other calls.
+    pub async fn read_audit<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Audit) -> Result<T, ControlError> + Send + 'static,
+    ) -> Answer<T> {
+        let turn = Arc::clone(&self.audit_turn).acquire_owned().await;
+        let turn = turn.map_err(|_| Status::unavailable("the daemon is stopping"))?;
+        // The read holds the permit until its end, also if the client has gone.
+        let answer = self.call(move |control| {
+            let _turn = turn;
+            read(control.audit())
+        });
+        answer.await.map(Response::new)
+    }
+
+    /// Refuses a command beyond the budget of its user: each command has entries in the audit log, whose size is
+    /// limited.
+    fn check_budget<T>(&self, request: &Request<T>) -> Result<(), Status> {
+        let peer = request.extensions().get::<Peer>().filter(|peer| peer.role < Role::Admin);
+        match peer {
+            Some(peer) if !self.budgets.take(peer.uid, Instant::now()) => {
+                Err(Status::resource_exhausted(format!(
+                    "user {} has used up its budget of {COMMANDS_AT_ONCE} commands; one more is possible each second",
+                    peer.uid
+                )))
+            }
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// Refuses a request with a consent that only an administrator may give: `what`, if it `is_set`. The refusal is
@@ -152,6 +207,16 @@ pub fn status_of(error: &ControlError) -> Status {
         status.metadata_mut().insert_bin(ERROR_DETAIL_KEY, detail);
     }
     status
+}
+
+/// True if the name of a drive can only be a device of the host or a remote drive: see the names of drives in
+/// docs/operations.md. Ordinary users cannot create files or links there.
+pub fn is_device(drive: &str) -> bool {
+    let is_below = |folder: &str| drive.strip_prefix(folder).is_some_and(|rest| !rest.is_empty());
+    let has_dots = drive.split('/').any(|part| part == "..");
+    let is_path = drive.starts_with('/') || drive.starts_with('.');
+    !is_path
+        || (is_below("/dev/") && !has_dots && !is_below("/dev/shm/") && !is_below("/dev/mqueue/"))
 }
 
 /// Refuses a text that is longer than any name or path.

@@ -11,12 +11,13 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{fs, io};
 
 use rustix::fs::Access;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use strake_api::limits::CONNECTIONS_MAX;
+use strake_control::Role;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -26,12 +27,19 @@ use tonic::transport::server::Connected;
 
 use crate::access::{Groups, Peer};
 use crate::args::{METRICS, SOCKET};
+use crate::budget::Budgets;
 
 /// Number of attempts to connect to an answering socket before it counts as in use.
 const KNOCKS: u32 = 20;
 
 /// Maximum number of connections that wait to be accepted; the limit of the kernel may be lower.
 const BACKLOG: i32 = 1024;
+
+/// Maximum number of connections of users other than administrators. Administrators have [`CONNECTIONS_MAX`] more.
+const OTHERS_MAX: usize = CONNECTIONS_MAX / 2;
+
+/// Minimum time between two lines of the log about refused connections of a user.
+const REFUSALS_EVERY: Duration = Duration::from_secs(60);
 
 /// Time between two attempts.
 const KNOCK_EVERY: Duration = Duration::from_millis(100);
@@ -242,7 +250,7 @@ pub fn callers(
     listener: UnixListener,
     admission: Admission,
 ) -> impl Stream<Item = io::Result<Caller>> {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let places = Places::default();
     UnixListenerStream::new(listener).filter_map(move |stream| match stream {
         Ok(stream) => admit(stream, admission, &places).map(Ok),
         // The failure to accept one connection must not end the listener (RUSTSEC-2024-0376).
@@ -253,18 +261,39 @@ pub fn callers(
     })
 }
 
-fn admit(stream: UnixStream, admission: Admission, places: &Arc<Semaphore>) -> Option<Caller> {
+/// The connections that may still be accepted.
+struct Places {
+    all: Arc<Semaphore>,
+    /// Of users other than administrators, so that some are left for administrators.
+    others: Arc<Semaphore>,
+    /// Lines of the log about refused connections.
+    refusals: Budgets,
+}
+
+impl Default for Places {
+    fn default() -> Self {
+        let [all, others] = [CONNECTIONS_MAX, OTHERS_MAX].map(|n| Arc::new(Semaphore::new(n)));
+        Self { all, others, refusals: Budgets::new(1, REFUSALS_EVERY) }
+    }
+}
+
+fn admit(stream: UnixStream, admission: Admission, places: &Places) -> Option<Caller> {
     let peer = match admission.identify(&stream) {
         Ok(peer) => peer,
         Err(who) => {
-            tracing::warn!(%who, "refused a connection");
+            let uid = stream.peer_cred().map_or(u32::MAX, |peer| peer.uid());
+            // Every local user may be able to connect, and must not fill the log.
+            if places.refusals.take(uid, Instant::now()) {
+                tracing::warn!(%who, "refused a connection; further ones of this user are not logged for a minute");
+            }
             return None;
         }
     };
+    let places = if peer.role == Role::Admin { &places.all } else { &places.others };
     match Arc::clone(places).try_acquire_owned() {
         Ok(counts) => Some(Caller { stream, peer, _counts: counts }),
         Err(_) => {
-            tracing::warn!("refused a connection: there are {CONNECTIONS_MAX} already");
+            tracing::warn!(uid = peer.uid, "refused a connection: there are too many already");
             None
         }
     }

@@ -3,7 +3,7 @@ use crate::again::{command, unit};
 use crate::args::Args;
 use crate::process::cpu_ticks;
 use crate::run::control_threads;
-use crate::shared::{COMMANDS_MAX, Shared, check_drives, check_text, status_of};
+use crate::shared::{COMMANDS_MAX, Shared, check_drives, check_text, is_device, status_of};
 use crate::socket::{bind, listen};
 use clap::{CommandFactory, Parser};
 use prost::Message as _;
@@ -145,6 +145,14 @@ fn an_error_that_names_a_request_carries_it_as_data() {
     assert!(long.metadata().is_empty() && long.message().ends_with("DRIVE"), "{long:?}");
     let plain = status_of(&ControlError::new(ControlErrorKind::State, "wait"));
     assert!(plain.message() == "wait" && plain.metadata().is_empty(), "{plain:?}");
+}
+
+#[test]
+fn files_are_distinguished_from_devices_by_their_names() {
+    let devices = ["", "nvme3n1", "/dev/nvme3n1", "/dev/disk/by-id/x", "pci:0000:01:00.0"];
+    let files = ["/srv/d", "/dev/shm/d", "/dev/../srv/d", "/dev/", "/", "./d", "../d", "/devices"];
+    devices.iter().for_each(|name| assert!(is_device(name), "{name}"));
+    files.iter().for_each(|name| assert!(!is_device(name), "{name}"));
 }
 
 #[test]

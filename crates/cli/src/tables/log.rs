@@ -75,6 +75,9 @@ pub fn report(report: &AuditReport, width: usize) -> String {
     let state = if faults.is_empty() { "unchanged" } else { "CHANGED" };
     let range = if *entries == 0 { String::new() } else { format!(" ({first} to {last})") };
     let _ = writeln!(out, "{state}: {entries} entries{range}");
+    if *first > 1 {
+        let _ = writeln!(out, "entries before {first} were removed by the limit of the log");
+    }
     if *last > 0 {
         let _ = writeln!(out, "newest entry: {last}:{hash}");
     }

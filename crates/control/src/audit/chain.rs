@@ -99,8 +99,9 @@ pub(super) fn parse(line: &[u8]) -> Result<Line, &'static str> {
 
 /// The complete lines of a file, without their line feeds. What a crash left after the last line feed is no entry.
 pub(super) fn lines(bytes: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
-    let end = bytes.iter().rposition(|byte| *byte == b'\n').unwrap_or(0);
-    bytes[..end].split(|byte| *byte == b'\n').filter(|line| !line.is_empty())
+    let end = bytes.iter().rposition(|byte| *byte == b'\n');
+    let complete = end.map(|end| bytes[..end].split(|byte| *byte == b'\n'));
+    complete.into_iter().flatten()
 }
 
 /// Checks the files of a log, the oldest first.
@@ -163,7 +164,8 @@ impl Verifier {
 
     /// Compares the oldest and the newest entry with those that the daemon wrote.
     pub(super) fn end(&mut self, Ends { oldest, head }: &Ends) {
-        if self.first != *oldest {
+        // A crash may have prevented the removal of the oldest files after their removal was recorded.
+        if self.first > *oldest || (self.first == 0) != (*oldest == 0) {
             let what = format!("the log begins with entry {}, not {oldest}", self.first);
             self.fault("", 0, *oldest, what);
         }

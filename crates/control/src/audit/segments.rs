@@ -6,7 +6,7 @@ use std::io::{self, Read};
 
 use strake_api::v1::AuditEntry;
 
-use super::chain::{Ends, Head, line_of, lines, parse};
+use super::chain::{Ends, Head, Verifier, line_of, lines, parse};
 use super::phase;
 use crate::error::{ControlError, ControlErrorKind};
 use crate::limits::{AUDIT_BYTES_MAX, AUDIT_FILE_BYTES_MAX};
@@ -16,10 +16,13 @@ use crate::record::files::StateFolder;
 const NEWEST: &str = "audit.log";
 
 /// Name of the file with the ends of the log.
-const HEAD: &str = "audit.head";
+const ENDS: &str = "audit.ends";
 
 /// Maximum size of that file.
-const HEAD_BYTES_MAX: u64 = 128;
+const ENDS_BYTES_MAX: u64 = 128;
+
+/// The beginning of every report of a change.
+const CHANGED: &str = "the audit log was changed outside of the daemon";
 
 /// Sizes of the log in bytes.
 #[derive(Clone, Copy, Debug)]
@@ -80,8 +83,10 @@ pub(super) struct Segments {
     bytes: u64,
     /// Number of the first entry of the newest file; 0 while the file is empty.
     first: u64,
-    /// True if the newest file must not be continued.
-    is_broken: bool,
+    /// True if the next write must go to a new file, because the newest one has an interrupted or changed end.
+    must_rotate: bool,
+    /// What was found by a write that then failed.
+    unreported: Found,
 }
 
 impl Segments {
@@ -96,37 +101,30 @@ impl Segments {
             }
         };
         let bytes = read(NEWEST, bytes_max(limits));
-        let kept = Ends::parse(&read(HEAD, HEAD_BYTES_MAX));
+        let text = read(ENDS, ENDS_BYTES_MAX);
         let full = full_files(&state).unwrap_or_default();
-        let mut end = end_of(&bytes);
-        if let (None, Some(full)) = (&end, full.last()) {
+        let mut end = End::of(&bytes);
+        if let (End::Empty, Some(full)) = (&end, full.last()) {
             // A crash may have interrupted the first write to the newest file.
-            end = end_of(&read(full, bytes_max(limits)));
+            end = End::of(&read(full, bytes_max(limits)));
         }
-        let is_damaged = matches!(end, Some(None));
-        let found = end.flatten().unwrap_or_default();
         let first = lines(&bytes).next().and_then(|line| parse(line).ok());
         let first = first.map_or(0, |line| line.entry.number);
-        // A power loss may have prevented a write of the file with the ends, so the head may be older than the log.
+        let recorded = Ends::parse(&text);
+        let changes = changes(&bytes, &end, recorded.as_ref());
+        faults.extend(changes.map(|what| format!("{CHANGED}: {what}")));
+        let found = end.head().unwrap_or_default();
         let there = full.first().map_or(first, |name| first_of(name));
-        let Ends { oldest, head: kept } =
-            kept.unwrap_or(Ends { oldest: there, head: Head::default() });
-        let missing = kept.number.saturating_sub(found.number);
-        if missing > 0 {
-            let to = kept.number;
-            faults.push(format!(
-                "the audit log was changed outside of the daemon: its last {missing} entries, up to {to}, are missing"
-            ));
-        } else if is_damaged {
-            let what = "the audit log was changed outside of the daemon: its last entry is damaged";
-            faults.push(what.to_owned());
-        }
-        let head = if missing > 0 { kept } else { found };
+        let Ends { oldest, head: recorded } = recorded.unwrap_or_default();
+        // A crash may have interrupted the write after the first one.
+        let oldest = if oldest == 0 { there } else { oldest };
+        let head = if recorded.number > found.number { recorded } else { found };
         // What follows the last line feed is an entry that a crash interrupted, and stays where it is.
         let is_torn = bytes.last().is_some_and(|byte| *byte != b'\n');
-        let is_broken = is_torn || !faults.is_empty();
+        let must_rotate = is_torn || !faults.is_empty();
         let (bytes, ends) = (bytes.len() as u64, Ends { oldest, head });
-        (Self { state, limits, ends, bytes, first, is_broken }, faults)
+        let unreported = Found::default();
+        (Self { state, limits, ends, bytes, first, must_rotate, unreported }, faults)
     }
 
     /// The ends of the written log.
@@ -139,12 +137,19 @@ impl Segments {
     /// # Errors
     /// The errors of the file system. No entry was written then.
     pub(super) fn append(&mut self, entries: &[AuditEntry]) -> io::Result<Found> {
-        let mut found = Found { changed: self.changed(), ..Found::default() };
-        self.is_broken |= found.changed.is_some();
-        if self.is_broken || self.bytes >= self.limits.file {
-            self.rotate()?;
-            found.removed = self.remove_oldest()?;
+        if let Some(what) = self.changed() {
+            self.must_rotate = true;
+            self.unreported.changed = Some(what);
         }
+        if self.ends.head.number == 0 {
+            // From here on, a log without a record of its ends was changed.
+            self.record_ends()?;
+        }
+        if self.must_rotate || self.bytes >= self.limits.file {
+            self.rotate()?;
+            self.remove_oldest()?;
+        }
+        let mut written = 0;
         let (mut text, mut head) = (String::new(), self.ends.head.clone());
         for entry in entries {
             if text.len() as u64 >= self.limits.file {
@@ -153,32 +158,39 @@ impl Segments {
             let (line, next) = line_of(&head, entry);
             text += &line;
             head = next;
-            found.written += 1;
+            written += 1;
         }
         if let Err(error) = self.state.append(NEWEST, text.as_bytes()) {
             // A part of the entries may have remained.
-            self.is_broken |= self.changed().is_some();
+            self.must_rotate |= self.changed().is_some();
             return Err(error);
         }
         let first = entries.first().map_or(0, |entry| entry.number);
-        for oldest in [&mut self.first, &mut self.ends.oldest] {
-            *oldest = if *oldest == 0 { first } else { *oldest };
+        if self.first == 0 {
+            self.first = first;
+        }
+        if self.ends.oldest == 0 {
+            self.ends.oldest = first;
         }
         self.bytes += text.len() as u64;
-        if entries.get(found.written - 1).is_some_and(|entry| entry.phase != phase::STARTED) {
+        if entries.get(written - 1).is_some_and(|entry| entry.phase != phase::STARTED) {
             tracing::info!(number = head.number, hash = head.hash, "audit");
         }
         self.ends.head = head;
-        // The entries are written in any case. Without this file, a start notices less.
-        if let Err(error) = self.state.overwrite(HEAD, self.ends.text().as_bytes()) {
-            tracing::warn!(%error, "cannot write {HEAD} in the state directory");
+        // The entries are written in any case. With an older record of the ends, a start notices less.
+        if let Err(error) = self.record_ends() {
+            tracing::warn!(%error, "cannot write {ENDS} in the state directory");
         }
-        Ok(found)
+        Ok(Found { written, ..std::mem::take(&mut self.unreported) })
+    }
+
+    fn record_ends(&self) -> io::Result<()> {
+        self.state.replace(ENDS, self.ends.text().as_bytes())
     }
 
     /// Returns how another process has changed the newest file, if it has.
     pub(super) fn changed(&self) -> Option<String> {
-        if self.is_broken {
+        if self.must_rotate {
             return None;
         }
         let bytes = match fs::metadata(self.state.file(NEWEST)) {
@@ -187,66 +199,69 @@ impl Segments {
             // The write shows the error.
             Err(_) => return None,
         };
-        (bytes != self.bytes).then(|| {
-            format!(
-                "the audit log was changed outside of the daemon: {NEWEST} has {bytes} bytes instead of {}",
-                self.bytes
-            )
-        })
+        (bytes != self.bytes)
+            .then(|| format!("{CHANGED}: {NEWEST} has {bytes} bytes instead of {}", self.bytes))
     }
 
     /// Renames the newest file after its first entry. The next write creates a new one.
     fn rotate(&mut self) -> io::Result<()> {
         if self.state.file(NEWEST).try_exists()? {
-            let mut name = full(self.first);
+            // A file without a valid first entry is named after the next entry, so that it keeps its place.
+            let first = if self.first > 0 { self.first } else { self.ends.head.number + 1 };
+            let mut name = full(first, 1);
             // Only a damaged log has two files with one first entry.
             for again in 2.. {
                 if !self.state.file(&name).try_exists()? {
                     break;
                 }
-                name = format!("audit.{:020}-{again}.log", self.first);
+                name = full(first, again);
             }
             self.state.rename(NEWEST, &name)?;
         }
-        (self.bytes, self.first, self.is_broken) = (0, 0, false);
+        (self.bytes, self.first, self.must_rotate) = (0, 0, false);
         Ok(())
     }
 
-    /// Removes the oldest full files while all together exceed their limit.
-    fn remove_oldest(&mut self) -> io::Result<Option<String>> {
+    /// Removes the oldest full files while all together exceed their limit. The new oldest entry is recorded first, so
+    /// that a crash leaves no gap without a record.
+    fn remove_oldest(&mut self) -> io::Result<()> {
         let mut sizes = Vec::new();
         for name in full_files(&self.state)? {
             sizes.push((fs::metadata(self.state.file(&name))?.len(), name));
         }
         let mut all: u64 = sizes.iter().map(|(bytes, _)| bytes).sum();
+        let mut kept = sizes.into_iter();
         let mut removed = Vec::new();
-        for (bytes, name) in sizes {
-            if all <= self.limits.all {
-                break;
-            }
-            self.state.remove(&name)?;
+        while all > self.limits.all
+            && let Some((bytes, name)) = kept.next()
+        {
             all -= bytes;
             removed.push(name);
         }
-        if !removed.is_empty() {
-            // If no full file is left, the next entry is the oldest.
-            self.ends.oldest = full_files(&self.state)?.first().map_or(0, |name| first_of(name));
+        if removed.is_empty() {
+            return Ok(());
         }
-        Ok((!removed.is_empty()).then(|| {
-            format!(
-                "{} removed: the log exceeds its limit of {} bytes",
-                removed.join(", "),
-                self.limits.all
-            )
-        }))
+        let next = self.ends.head.number + 1;
+        self.ends.oldest = kept.next().map_or(next, |(_, name)| first_of(&name));
+        self.record_ends()?;
+        for name in &removed {
+            self.state.remove(name)?;
+        }
+        let (names, limit) = (removed.join(", "), self.limits.all);
+        self.unreported.removed = Some(format!(
+            "{names} removed, with all entries before {}: the log exceeds its limit of {limit} bytes",
+            self.ends.oldest
+        ));
+        Ok(())
     }
 
-    /// Opens all files for reading, the oldest first.
+    /// Opens the files with entries before number `before`, or all files if it is 0, for reading. The oldest is first.
     ///
     /// # Errors
     /// If the directory or a file cannot be read.
-    pub(super) fn files(&self) -> Result<Vec<Opened>, ControlError> {
-        let names = full_files(&self.state).map_err(|error| unreadable("the files", &error))?;
+    pub(super) fn files(&self, before: u64) -> Result<Vec<Opened>, ControlError> {
+        let mut names = full_files(&self.state).map_err(|error| unreadable("the files", &error))?;
+        names.retain(|name| before == 0 || first_of(name) < before);
         let full = names.into_iter().map(|name| (name, bytes_max(self.limits)));
         // Entries that are written from now on are not for this reader, who knows only the present head.
         let present = if self.changed().is_none() { self.bytes } else { bytes_max(self.limits) };
@@ -262,9 +277,9 @@ impl Segments {
     }
 }
 
-/// The name of a full file whose first entry has the number `first`.
-fn full(first: u64) -> String {
-    format!("audit.{first:020}.log")
+/// The name of the full file number `again`, from 1, whose first entry has the number `first`. Names sort by age.
+fn full(first: u64, again: u32) -> String {
+    format!("audit.{first:020}-{again}.log")
 }
 
 /// The names of the full files, the oldest first.
@@ -272,10 +287,7 @@ fn full_files(state: &StateFolder) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(state.path())? {
         let name = entry?.file_name().into_string().unwrap_or_default();
-        let is_full = name.strip_prefix("audit.").and_then(|rest| rest.strip_suffix(".log"));
-        let is_full = is_full.is_some_and(|rest| {
-            !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-')
-        });
+        let is_full = parts_of(&name).is_some_and(|(first, again)| full(first, again) == name);
         if is_full {
             names.push(name);
         }
@@ -284,11 +296,58 @@ fn full_files(state: &StateFolder) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// The newest entry in the content of a file: `None` if there is none, and `Some(None)` if it is damaged.
-fn end_of(bytes: &[u8]) -> Option<Option<Head>> {
-    let line = lines(bytes).next_back()?;
-    let entry = parse(line).ok().map(|line| line.entry);
-    Some(entry.map(|AuditEntry { number, hash, .. }| Head { number, hash }))
+/// The last line of a file.
+enum End {
+    /// There is no line.
+    Empty,
+    /// The line is no entry with its hash.
+    Damaged,
+    /// The newest entry of the file.
+    Valid(Head),
+}
+
+impl End {
+    fn of(bytes: &[u8]) -> Self {
+        let Some(line) = lines(bytes).next_back() else { return Self::Empty };
+        match parse(line) {
+            Ok(line) => Self::Valid(Head { number: line.entry.number, hash: line.entry.hash }),
+            Err(_) => Self::Damaged,
+        }
+    }
+
+    fn head(self) -> Option<Head> {
+        match self {
+            Self::Valid(head) => Some(head),
+            Self::Empty | Self::Damaged => None,
+        }
+    }
+}
+
+/// The first change of the end of the log that a start finds: of the newest file with the content `bytes`, of the log
+/// whose last line is `end`, and of the record of its ends.
+fn changes(bytes: &[u8], end: &End, recorded: Option<&Ends>) -> Option<String> {
+    let mut verifier = Verifier::new(None);
+    verifier.file(NEWEST, bytes);
+    if let Some(fault) = verifier.faults.first() {
+        return Some(format!("{NEWEST}, line {}: {}", fault.line, fault.what));
+    }
+    let (found, recorded) = match (end, recorded) {
+        (End::Damaged, _) => return Some("its last entry is damaged".to_owned()),
+        (End::Empty, None) => return None,
+        (End::Valid(_), None) => return Some(format!("{ENDS} is missing or damaged")),
+        (End::Empty, Some(recorded)) => (0, recorded),
+        (End::Valid(found), Some(recorded)) => (found.number, recorded),
+    };
+    // A crash may have prevented the last record of the ends, so the log may be ahead of it.
+    let Head { number, hash } = &recorded.head;
+    if *number > found {
+        let missing = number - found;
+        return Some(format!("its last {missing} entries, up to {number}, are missing"));
+    }
+    let entry =
+        lines(bytes).filter_map(|line| parse(line).ok()).find(|l| l.entry.number == *number);
+    let is_other = entry.is_some_and(|line| line.entry.hash != *hash);
+    is_other.then(|| format!("entry {number} is not the one that was written"))
 }
 
 /// Maximum size of a file: a full one has at most one write more than its limit.
@@ -296,8 +355,14 @@ const fn bytes_max(limits: Limits) -> u64 {
     2 * limits.file + (64 << 10)
 }
 
-/// The number of the first entry of a full file; 0 if the name has none.
+/// The number of the first entry, and the number of the file, in the name of a full file.
+fn parts_of(name: &str) -> Option<(u64, u32)> {
+    let parts = name.strip_prefix("audit.")?.strip_suffix(".log")?;
+    let (first, again) = parts.split_once('-')?;
+    Some((first.parse().ok()?, again.parse().ok()?))
+}
+
+/// The number of the first entry of a full file.
 fn first_of(name: &str) -> u64 {
-    let number = name.strip_prefix("audit.").and_then(|rest| rest.split(['.', '-']).next());
-    number.and_then(|number| number.parse().ok()).unwrap_or(0)
+    parts_of(name).map_or(0, |(first, _)| first)
 }

@@ -1,8 +1,8 @@
 //! Tests of the audit log: entries outlast restarts, and every change by another process is found.
 
-use super::chain::{Head, line_of, parse};
+use super::chain::{Ends, Head, line_of, parse};
 use super::segments::Limits;
-use super::{Audit, phase};
+use super::{Audit, Ended, Subject, phase};
 use crate::events::{EventKind, Events, WallClock};
 use crate::history::{Actor, Role};
 use crate::limits::AUDIT_PENDING_MAX;
@@ -48,8 +48,9 @@ impl Log {
     fn commands(&self, count: u64) {
         for at in 0..count {
             let command = format!("array rebuild tank{at}");
-            let started = self.audit.begin(&operator(), &command, "array/tank");
-            self.audit.end(started, &operator(), &command, "changed", "");
+            let subject = Subject { command: &command, object: "array/tank" };
+            let started = self.audit.begin(&operator(), subject);
+            self.audit.end(started, &operator(), subject, Ended { result: "changed", cause: "" });
         }
     }
 
@@ -79,8 +80,10 @@ impl Log {
 fn a_command_has_two_entries_with_its_caller_and_its_result() {
     let folder = Folder::new("strake-audit");
     let log = open(&folder);
-    let started = log.audit.begin(&operator(), "array rebuild tank", "array/tank");
-    log.audit.end(started, &operator(), "array rebuild tank", "refused", "it is healthy");
+    let subject = Subject { command: "array rebuild tank", object: "array/tank" };
+    let started = log.audit.begin(&operator(), subject);
+    let ended = Ended { result: "refused", cause: "it is healthy" };
+    log.audit.end(started, &operator(), subject, ended);
     let entries = log.entries();
     let [first, second] = &entries[..] else { panic!("{entries:?}") };
     for entry in &entries {
@@ -121,7 +124,7 @@ fn the_chain_continues_over_restarts_and_rotations() {
     assert_eq!(numbers(ListAuditRequest { last: 2, before: 100, ..all.clone() }), [98, 99]);
     assert_eq!(numbers(ListAuditRequest { uid: Some(7), ..all.clone() }), Vec::<u64>::new());
     let object = "array/tank".to_owned();
-    assert_eq!(numbers(ListAuditRequest { object, last: 2, ..all }), [197, 199]);
+    assert_eq!(numbers(ListAuditRequest { object, last: 2, ..all }), [199, 200]);
 }
 
 /// Every line is a text that `sha256sum` can check.
@@ -181,11 +184,11 @@ fn a_kept_hash_shows_a_chain_that_was_made_again() {
     log.commands(2);
     let kept = log.verified();
     drop(log);
-    for name in [NEWEST, "audit.head"] {
+    for name in [NEWEST, "audit.ends"] {
         fs::remove_file(folder.join(name)).expect("it is there");
     }
     let log = open(&folder);
-    log.audit.begin(&operator(), "array rebuild other", "array/other");
+    log.audit.begin(&operator(), Subject { command: "array rebuild", object: "array/other" });
     log.commands(5);
     log.check_valid(11);
     let check = |number, hash: &str, wrong: &str| {
@@ -264,6 +267,53 @@ fn a_changed_log_is_reported_and_goes_on() {
     }
 }
 
+/// A start checks the newest file and the record of the ends.
+#[test]
+fn a_start_notices_a_changed_entry_and_a_lost_record_of_the_ends() {
+    type Change<'a> = &'a dyn Fn(&Path);
+    let changed_entry = |folder: &Path| {
+        let text = fs::read_to_string(folder.join(NEWEST)).expect("it is there");
+        let text = text.replacen("rebuild tank0", "destroy tank0", 1);
+        fs::write(folder.join(NEWEST), text).expect("it can be written");
+    };
+    let blank_line = |folder: &Path| {
+        let text = fs::read_to_string(folder.join(NEWEST)).expect("it is there");
+        fs::write(folder.join(NEWEST), text.replacen('\n', "\n\n", 1)).expect("it can be written");
+    };
+    let removed = |folder: &Path| fs::remove_file(folder.join("audit.ends")).expect("it is there");
+    let emptied = |folder: &Path| fs::write(folder.join("audit.ends"), "").expect("it is ours");
+    let cases: [(&str, Change<'_>); 4] = [
+        ("changed entry", &changed_entry),
+        ("blank line", &blank_line),
+        ("removed", &removed),
+        ("emptied", &emptied),
+    ];
+    for (name, change) in cases {
+        let folder = Folder::new("strake-audit");
+        let log = open(&folder);
+        log.commands(2);
+        drop(log);
+        change(&folder);
+        assert_eq!(open(&folder).reported(), 1, "{name}");
+    }
+}
+
+/// A change that was found is reported even if the write that found it failed.
+#[test]
+fn a_change_is_reported_after_a_write_that_failed() {
+    let folder = Folder::new("strake-audit");
+    let disk = Arc::new(Ill::default());
+    let log = open_with(StateFolder::on(&folder, Arc::clone(&disk) as _), SMALL);
+    log.commands(2);
+    fs::write(folder.join(NEWEST), "").expect("it can be written");
+    disk.refuse(true);
+    log.commands(1);
+    disk.refuse(false);
+    assert_eq!(log.reported(), 0, "nothing was written");
+    log.audit.flush();
+    assert_eq!(log.reported(), 1);
+}
+
 #[test]
 fn a_removed_newest_file_is_noticed_by_the_next_write() {
     let folder = Folder::new("strake-audit");
@@ -289,6 +339,7 @@ fn an_interrupted_write_is_no_change_exhaustive() {
     for end in (two.len() + 1..four.len()).filter(|end| end % 16 == 0 || four[end - 1] == b'\n') {
         let other = Folder::new("strake-audit");
         fs::write(other.join(NEWEST), &four[..end]).expect("it can be written");
+        fs::write(other.join("audit.ends"), Ends::default().text()).expect("it can be written");
         let complete = four[..end].iter().filter(|byte| **byte == b'\n').count() as u64;
         let log = open(&other);
         log.commands(1);
@@ -386,7 +437,7 @@ fn a_power_loss_removes_no_returned_entry_exhaustive() {
     // The number of steps after each write, and the entries that are written then.
     let mut written = vec![(disk.steps(), 0)];
     for entries in 1..=8 {
-        log.audit.begin(&operator(), "array rebuild tank", "array/tank");
+        log.audit.begin(&operator(), Subject { command: "array rebuild", object: "array/tank" });
         written.push((disk.steps(), entries));
     }
     drop(log);

@@ -180,8 +180,7 @@ fn of_daemon(manager: &Manager) -> Checks {
     let dir = manager.records.store.dir();
     let name = "daemon state directory";
     let trouble = manager
-        .events()
-        .trouble()
+        .state_trouble()
         .or_else(|| manager.records.store.prepare(&manager.records).err().map(|error| error.what));
     checks.push(match trouble {
         Some(why) => {

@@ -79,6 +79,8 @@ kinds! {
         start from the labels of the drives that are present."
     StateLost "state_lost" Critical "Arrays ran here, and the file with the configuration is missing."
     AuditChanged "audit_changed" Critical "The audit log was changed outside of the daemon, or cannot be read."
+    AuditRemoved "audit_removed" Warning "The oldest entries of the audit log were removed, because the log \
+        exceeds its limit."
     EventsDropped "events_dropped" Warning "Events could not be recorded and were dropped."
     ArrayCreated "array_created" Info "An array was created."
     ArrayStarted "array_started" Info "An array was assembled from its drives and serves."

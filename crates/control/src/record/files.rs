@@ -181,14 +181,6 @@ impl StateFolder {
         self.sync()
     }
 
-    /// Overwrites the file `name`. After a power loss during the call, its content is lost.
-    ///
-    /// # Errors
-    /// The errors of the file system.
-    pub(crate) fn overwrite(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        self.disk.carry_out(Step::Fill(&self.file(name), bytes))
-    }
-
     /// Creates the empty file `name`.
     ///
     /// # Errors

@@ -17,7 +17,9 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, async_trait};
 
-use crate::shared::{Answer, OVERWRITE, Shared, check_drives, check_text, check_texts};
+use crate::shared::{
+    Answer, FILE, OVERWRITE, Shared, check_drives, check_text, check_texts, is_device,
+};
 
 /// Time between two answers of a watch if the client requests none.
 const WATCH_EVERY: Duration = Duration::from_millis(500);
@@ -81,6 +83,7 @@ impl ArrayService for Shared {
         let r = request.get_ref();
         check_texts(&[("name", &r.name), ("drive", &r.drive)])?;
         self.check_consent(&request, OVERWRITE, r.overwrite).await?;
+        self.check_consent(&request, FILE, !is_device(&r.drive)).await?;
         self.command(request, Control::replace_member).await
     }
 
@@ -88,6 +91,7 @@ impl ArrayService for Shared {
         let r = request.get_ref();
         check_texts(&[("name", &r.name), ("drive", &r.drive)])?;
         self.check_consent(&request, OVERWRITE, r.overwrite).await?;
+        self.check_consent(&request, FILE, !is_device(&r.drive)).await?;
         self.command(request, Control::add_drive).await
     }
 

@@ -2,7 +2,7 @@
 
 use strake_api::v1::audit_service_server::AuditService;
 use strake_api::v1::{AuditReport, ListAuditRequest, ListAuditResponse, VerifyAuditRequest};
-use tonic::{Request, Response, async_trait};
+use tonic::{Request, async_trait};
 
 use crate::shared::{Answer, Shared, check_text, check_texts};
 
@@ -11,12 +11,12 @@ impl AuditService for Shared {
     async fn list_audit(&self, request: Request<ListAuditRequest>) -> Answer<ListAuditResponse> {
         let request = request.into_inner();
         check_text("object", &request.object)?;
-        self.call(move |control| control.audit().list(&request)).await.map(Response::new)
+        self.read_audit(move |audit| audit.list(&request)).await
     }
 
     async fn verify_audit(&self, request: Request<VerifyAuditRequest>) -> Answer<AuditReport> {
         let request = request.into_inner();
         check_texts(&[("hash", &request.hash)])?;
-        self.call(move |control| control.audit().verify(&request)).await.map(Response::new)
+        self.read_audit(move |audit| audit.verify(&request)).await
     }
 }

@@ -184,8 +184,11 @@ impl Audit {
     pub(crate) fn flush(&self) {
         let mut inner = self.lock();
         let now = Instant::now();
-        let due = inner.denials.extract_if(.., |_, denials| is_over(denials));
-        let due: Vec<_> = due.filter(|(_, denials)| denials.count > 0).collect();
+        let all = std::mem::take(&mut inner.denials);
+        let (over, recent) = all.into_iter().partition(|(_, denials)| is_over(denials));
+        inner.denials = recent;
+        let over: BTreeMap<u32, Denials> = over;
+        let due = over.into_iter().filter(|(_, denials)| denials.count > 0);
         for (uid, Denials { count, newest, .. }) in due {
             let cause = format!("{count} calls of this user since its last entry");
             let entry = AuditEntry { cause, ..newest.clone() };

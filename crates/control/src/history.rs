@@ -13,7 +13,8 @@ use crate::events::{EventKind, Events, Note, Severity};
 pub enum Role {
     /// May see everything except secrets, and change nothing.
     Viewer,
-    /// May keep arrays healthy: replace and rebuild members, add spares, scrub. None of this overwrites recognized content.
+    /// May keep arrays healthy: replace and rebuild members, add spares, scrub. None of this overwrites content that
+    /// Strake recognizes.
     Operator,
     /// May do everything.
     Admin,

@@ -29,7 +29,7 @@ impl Groups {
     /// # Errors
     /// A group does not exist.
     pub fn of(operators: Option<&str>, viewers: Option<&str>) -> Result<Self, String> {
-        let find = |group: Option<&str>| group.map(|name| find_group(name)).transpose();
+        let find = |group: Option<&str>| group.map(find_group).transpose();
         Ok(Self { operators: find(operators)?, viewers: find(viewers)? })
     }
 

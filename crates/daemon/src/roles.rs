@@ -17,8 +17,8 @@ mod tests;
 
 /// The calls by the role that they require. A call that is in no list requires [`Role::Admin`].
 ///
-/// A viewer sees everything except secrets. An operator keeps arrays healthy, and overwrites no content that Strake recognizes. Calls with
-/// which a caller could read, lose or admit data of others require an administrator.
+/// A viewer sees everything except secrets. An operator keeps arrays healthy, and overwrites no content that Strake
+/// recognizes. Calls with which a caller could read, lose or admit data of others require an administrator.
 const CALLS: [(Role, &[&str]); 3] = [
     (
         Role::Viewer,

@@ -28,7 +28,7 @@ pub async fn run(verb: LogVerb, socket: &Path, out: &Output) -> Result<Exit, Cli
             let (number, hash) = entry.unwrap_or_default();
             let report =
                 audit.verify_audit(VerifyAuditRequest { number, hash }).await?.into_inner();
-            out.print(&report, |report, width| tables::log::report(report, width))?;
+            out.print(&report, tables::log::report)?;
             Ok(if report.faults.is_empty() { Exit::Fine } else { Exit::Failed })
         }
     }

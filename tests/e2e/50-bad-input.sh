@@ -385,7 +385,9 @@ full_and_read_only() {
     start_daemon
     dd if=/dev/zero of="$work/fs/fill" bs=1k count=200 status=none 2>/dev/null || true
     refused "$state" "No space left" "free space" "nothing was done" -- "${create[@]}" "$(free 0 1 2 3)"
-    expect 0 strake status
+    # The entries of the refused command wait for space.
+    expect 1 strake status
+    grep -q "cannot be written" "$work/out" || fail "the status does not name the state directory: $(<"$work/out")"
     rm "$work/fs/fill"
     expect 0 "${create[@]}" "$(free 0 1 2 3)"
     # A read-only view laid over the directory: the file system itself is in use for writing.

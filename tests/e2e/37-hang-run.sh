@@ -134,6 +134,10 @@ expect 0 strake event list --kind daemon_unclean_start --output json
 expect 0 fuse_ctl release
 for name in "${rows[@]}"; do within 120 "array $name takes its drive back after the restart" is_back "$name"; done
 wait "$stopped_job" || true
-wait "$stopper" || fail "daemon stop ended with $?: $(cat "$work/stop.err")"
+# The process may stay in the kernel until its drives answer, and the command waits for it only for 45 s.
+code=0
+wait "$stopper" || code=$?
+[[ $code -eq 0 ]] || { [[ $code -eq 4 ]] && grep -q "still runs after" "$work/stop.err"; } ||
+    fail "daemon stop ended with $code: $(cat "$work/stop.err")"
 say "stop, ${!stops[*]}: the next daemon has taken all drives back"
 stop_daemon

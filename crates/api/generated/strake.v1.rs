@@ -907,6 +907,9 @@ pub struct LatencyStats {
     pub p999_ns: u64,
     #[prost(uint64, tag = "8")]
     pub max_ns: u64,
+    /// The sum of all latencies.
+    #[prost(uint64, tag = "9")]
+    pub sum_ns: u64,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -2336,7 +2339,7 @@ pub struct AuditEntry {
     /// The role of the caller: "viewer", "operator" or "admin".
     #[prost(string, tag = "6")]
     pub role: ::prost::alloc::string::String,
-    /// The command as typed, without secrets; of a denied call the name of the method.
+    /// The command as typed, without secrets; of a denied call the name of the method or of the consent.
     #[prost(string, tag = "7")]
     pub command: ::prost::alloc::string::String,
     /// The object of the command, as in events.

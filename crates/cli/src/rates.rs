@@ -54,7 +54,7 @@ pub struct MemberRates {
 #[derive(Clone, Copy, Default)]
 struct Done {
     count: u64,
-    ns: f64,
+    ns: u64,
 }
 
 impl Done {
@@ -62,16 +62,15 @@ impl Done {
     fn between(before: &[LatencyStats], after: &[LatencyStats], name: &str) -> Self {
         let of = |all: &[LatencyStats]| {
             let found = all.iter().find(|stats| stats.operation == name);
-            found.map_or((0, 0.0), |stats| (stats.count, stats.count as f64 * stats.mean_ns as f64))
+            found.map_or((0, 0), |stats| (stats.count, stats.sum_ns))
         };
         let (before, after) = (of(before), of(after));
-        let before = if before.0 > after.0 { (0, 0.0) } else { before };
+        let before = if before.0 > after.0 || before.1 > after.1 { (0, 0) } else { before };
         Self { count: after.0 - before.0, ns: after.1 - before.1 }
     }
 
-    /// The mean in milliseconds. Means are rounded to nanoseconds, so the difference of two sums may be below 0.
     fn mean_ms(self) -> Option<f64> {
-        (self.count > 0).then(|| (self.ns / self.count as f64 / 1e6).max(0.0))
+        (self.count > 0).then(|| self.ns as f64 / self.count as f64 / 1e6)
     }
 }
 
@@ -126,7 +125,8 @@ mod tests {
     use strake_api::v1::{ArrayStats, Counters, LatencyStats, MemberStats};
 
     fn latency(operation: &str, count: u64, mean_ns: u64) -> LatencyStats {
-        LatencyStats { operation: operation.into(), count, mean_ns, ..LatencyStats::default() }
+        let sum_ns = count * mean_ns;
+        LatencyStats { operation: operation.into(), count, sum_ns, ..LatencyStats::default() }
     }
 
     /// An array after `reads` reads of 4 KiB that took `mean_ns`.

@@ -1,10 +1,10 @@
 //! The audit log: every command that changes something, with its caller and its result.
 //!
 //! A command has an entry before it runs and one after it. Both are on disk when the client has its answer. Entries
-//! form a [chain](chain) of hashes, and files are rotated only here, so a change or a removal by another process is
-//! found: by the next write, by the next start, or by [`Audit::verify`]. A user who may write the files of the daemon
-//! can still write new lines with right hashes. Therefore the daemon also logs the hash after each command, and a host
-//! can send its log to another one.
+//! form a chain of hashes (`audit/chain.rs`), and files are rotated only here, so a change or a removal by another
+//! process is found: by the next write, by the next start, or by [`Audit::verify`]. A user who may write the files of
+//! the daemon can still write new lines with right hashes. Therefore the daemon also logs the hash after each command,
+//! and a host can send its log to another one.
 //!
 //! If the state directory refuses writes, commands still run: an array must remain repairable. Their entries are
 //! written when the directory accepts writes again.
@@ -16,12 +16,13 @@ mod segments;
 mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Instant;
 
 use strake_api::v1::{
     AuditEntry, AuditReport, ListAuditRequest, ListAuditResponse, VerifyAuditRequest,
 };
+use strake_wording::say;
 
 use crate::error::ControlError;
 use crate::events::{EventKind, Events, Note, WallClock};
@@ -125,7 +126,9 @@ impl Audit {
         let trouble = Mutex::new(None);
         let audit = Self { inner, trouble, events: Arc::clone(events), clock };
         for what in faults {
-            audit.report(&mut audit.lock(), &what);
+            audit.tell(&what);
+            let entry = AuditEntry { cause: what, ..AuditEntry::default() };
+            audit.write(&mut audit.lock(), phase::LOG, entry);
         }
         audit
     }
@@ -175,9 +178,12 @@ impl Audit {
 
     /// True if there is something for [`flush`](Self::flush) to write. Never waits for a write.
     pub(crate) fn is_due(&self) -> bool {
-        self.inner.try_lock().is_ok_and(|inner| {
-            !inner.pending.is_empty() || inner.dropped > 0 || inner.denials.values().any(is_over)
-        })
+        let inner = match self.inner.try_lock() {
+            Ok(inner) => inner,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return false,
+        };
+        !inner.pending.is_empty() || inner.dropped > 0 || inner.denials.values().any(is_over)
     }
 
     /// Writes what is due: entries that the state directory refused before, and the numbers of denied calls.
@@ -205,15 +211,10 @@ impl Audit {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Records a fault of the log itself, as event and as entry.
-    fn report(&self, inner: &mut Inner, what: &str) {
-        let note = Note::new(EventKind::AuditChanged, "daemon", what).next(
-            strake_wording::say("see which entries are affected: ")
-                .run(VerifyAuditRequest::default()),
-        );
-        self.events.record(note);
-        let entry = AuditEntry { cause: what.to_owned(), ..AuditEntry::default() };
-        self.write(inner, phase::LOG, entry);
+    /// Records a change of the log as event. The entry may have to wait for the state directory.
+    fn tell(&self, what: &str) {
+        let next = say("see which entries are affected: ").run(VerifyAuditRequest::default());
+        self.events.record(Note::new(EventKind::AuditChanged, "daemon", what).next(next));
     }
 
     /// Adds an entry and writes all pending ones. Returns its number; 0 if it was dropped.
@@ -236,7 +237,11 @@ impl Audit {
     fn write_pending(&self, inner: &mut Inner) {
         while !inner.pending.is_empty() {
             let Inner { segments, pending, .. } = inner;
-            match segments.append(pending.make_contiguous()) {
+            let written = segments.append(pending.make_contiguous());
+            if let Some(what) = segments.take_news() {
+                self.tell(&what);
+            }
+            match written {
                 Ok(found) => {
                     inner.pending.drain(..found.written);
                     self.set_trouble(None);
@@ -253,7 +258,11 @@ impl Audit {
     /// Reports what a write has found, and how many entries were dropped before it.
     fn write_findings(&self, inner: &mut Inner, found: &segments::Found) {
         if let Some(what) = &found.changed {
-            self.report(inner, what);
+            self.write(
+                inner,
+                phase::LOG,
+                AuditEntry { cause: what.clone(), ..AuditEntry::default() },
+            );
         }
         if let Some(what) = &found.removed {
             self.events.record(Note::new(EventKind::AuditRemoved, "daemon", what));
@@ -312,7 +321,7 @@ impl Audit {
         let given = (!hash.is_empty()).then(|| Head { number: *number, hash: hash.clone() });
         let (files, ends, changed) = {
             let Inner { segments, .. } = &*self.lock();
-            (segments.files(0)?, segments.ends().clone(), segments.changed())
+            (segments.files(0)?, segments.ends().clone(), segments.known_change())
         };
         let mut verifier = Verifier::new(given);
         if let Some(what) = changed {

@@ -44,7 +44,7 @@ pub const EVENTS_STOP: Duration = Duration::from_secs(2);
 /// Size at which a file of the audit log is full, in bytes.
 pub const AUDIT_FILE_BYTES_MAX: u64 = 8 << 20;
 
-/// Maximum size of all full files of the audit log together, in bytes: at least 40,000 commands, and usually several
+/// Maximum size of all full files of the audit log together, in bytes: at least 20,000 commands, and usually several
 /// hundred thousand.
 pub const AUDIT_BYTES_MAX: u64 = 256 << 20;
 

@@ -132,11 +132,11 @@ impl Manager {
         let (store, config) = Store::open_in(state.clone())?;
         let cores = start_cores(&options.cores)?;
         let events = Arc::new(Events::open_in(state.clone(), options.clock.clone())?);
-        let audit = Arc::new(Audit::open_in(state.clone(), &events, options.clock.clone()));
         if let Err(reason) = inherit_nothing() {
             tracing::warn!(%reason, "programs of hooks inherit what straked was started with");
         }
         let hooks = Hooks::start(&config, &events)?;
+        let audit = Arc::new(Audit::open_in(state.clone(), &events, options.clock.clone()));
         let started = Note::new(EventKind::DaemonStarted, "daemon", "the daemon started");
         events.record(started.cause(format!("version {}", env!("CARGO_PKG_VERSION"))));
         if store.was_unclean() {

@@ -34,8 +34,8 @@ const COMMANDS_EVERY: Duration = Duration::from_secs(1);
 /// The consent to overwrite the content of a drive, for messages.
 pub const OVERWRITE: &str = "a consent to overwrite a drive";
 
-/// The use of a file as a drive, for messages. Most files have no content that Strake recognizes.
-pub const FILE: &str = "a drive that is a file";
+/// The use of a drive that is no device of this host, for messages. Most files have no content that Strake recognizes.
+pub const NO_DEVICE: &str = "a drive that is no device of this host";
 
 /// The answer of a call.
 pub type Answer<T> = Result<Response<T>, Status>;
@@ -46,8 +46,8 @@ pub struct Shared {
     control: Control,
     /// The permits for running commands.
     turns: Arc<Semaphore>,
-    /// The permit for a read of the audit log, which may take seconds.
-    audit_turn: Arc<Semaphore>,
+    /// The permits for a read of the audit log, which may take seconds: of administrators, and of others.
+    audit_turns: [Arc<Semaphore>; 2],
     /// The commands of users other than administrators.
     budgets: Arc<Budgets>,
     /// Notified when a client asks the daemon to stop.
@@ -69,7 +69,7 @@ impl Shared {
         Self {
             control,
             turns,
-            audit_turn: Arc::new(Semaphore::new(1)),
+            audit_turns: [1, 1].map(|permits| Arc::new(Semaphore::new(permits))),
             budgets: Arc::new(Budgets::new(COMMANDS_AT_ONCE, COMMANDS_EVERY)),
             stop: Arc::new(Notify::new()),
             socket: socket.into(),
@@ -127,12 +127,16 @@ impl Shared {
         self.call(move |control| control.command(&actor, &command, job)).await.map(Response::new)
     }
 
-    /// Reads the audit log, one caller at a time: many readers would take the threads of other calls.
+    /// Reads the audit log for `caller`, one administrator and one other caller at a time: many readers would take the
+    /// threads of other calls.
     pub async fn read_audit<T: Send + 'static>(
         &self,
+        caller: &Actor,
         read: impl FnOnce(&Audit) -> Result<T, ControlError> + Send + 'static,
     ) -> Answer<T> {
-        let turn = Arc::clone(&self.audit_turn).acquire_owned().await;
+        let [admins, others] = &self.audit_turns;
+        let turns = if caller.role == Some(Role::Admin) { admins } else { others };
+        let turn = Arc::clone(turns).acquire_owned().await;
         let turn = turn.map_err(|_| Status::unavailable("the daemon is stopping"))?;
         // The read holds the permit until its end, also if the client has gone.
         let answer = self.call(move |control| {
@@ -209,14 +213,17 @@ pub fn status_of(error: &ControlError) -> Status {
     status
 }
 
-/// True if the name of a drive can only be a device of the host or a remote drive: see the names of drives in
-/// docs/operations.md. Ordinary users cannot create files or links there.
+/// True if the name of a drive can only be a device of this host: see the names of drives in docs/operations.md. The
+/// name may be empty. Ordinary users cannot create files or links below `/dev`, except in the folders excluded here. A
+/// drive in memory would lose what is copied to it, and a remote drive may belong to anyone.
 pub fn is_device(drive: &str) -> bool {
-    let is_below = |folder: &str| drive.strip_prefix(folder).is_some_and(|rest| !rest.is_empty());
-    let has_dots = drive.split('/').any(|part| part == "..");
-    let is_path = drive.starts_with('/') || drive.starts_with('.');
-    !is_path
-        || (is_below("/dev/") && !has_dots && !is_below("/dev/shm/") && !is_below("/dev/mqueue/"))
+    let Some(name) = drive.strip_prefix("/dev/") else {
+        return drive.is_empty() || drive.starts_with("pci:");
+    };
+    let mut parts = name.split('/');
+    let is_odd = |part: &str| matches!(part, "" | "." | "..");
+    let is_foreign = ["shm", "mqueue", "fd", "stdin", "stdout", "stderr", "core"];
+    !name.split('/').any(is_odd) && parts.next().is_some_and(|part| !is_foreign.contains(&part))
 }
 
 /// Refuses a text that is longer than any name or path.

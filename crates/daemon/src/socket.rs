@@ -244,7 +244,8 @@ impl AsyncWrite for Caller {
     }
 }
 
-/// Returns the connections of permitted clients, at most [`CONNECTIONS_MAX`] at a time. Other connections are closed
+/// Returns the connections of permitted clients: at most [`CONNECTIONS_MAX`] of administrators at a time, and at most
+/// [`OTHERS_MAX`] of others. Other connections are closed
 /// immediately.
 pub fn callers(
     listener: UnixListener,
@@ -263,8 +264,8 @@ pub fn callers(
 
 /// The connections that may still be accepted.
 struct Places {
-    all: Arc<Semaphore>,
-    /// Of users other than administrators, so that some are left for administrators.
+    admins: Arc<Semaphore>,
+    /// Of all other users together, so that they leave those of administrators.
     others: Arc<Semaphore>,
     /// Lines of the log about refused connections.
     refusals: Budgets,
@@ -272,8 +273,8 @@ struct Places {
 
 impl Default for Places {
     fn default() -> Self {
-        let [all, others] = [CONNECTIONS_MAX, OTHERS_MAX].map(|n| Arc::new(Semaphore::new(n)));
-        Self { all, others, refusals: Budgets::new(1, REFUSALS_EVERY) }
+        let [admins, others] = [CONNECTIONS_MAX, OTHERS_MAX].map(|n| Arc::new(Semaphore::new(n)));
+        Self { admins, others, refusals: Budgets::new(1, REFUSALS_EVERY) }
     }
 }
 
@@ -289,11 +290,13 @@ fn admit(stream: UnixStream, admission: Admission, places: &Places) -> Option<Ca
             return None;
         }
     };
-    let places = if peer.role == Role::Admin { &places.all } else { &places.others };
-    match Arc::clone(places).try_acquire_owned() {
+    let free = if peer.role == Role::Admin { &places.admins } else { &places.others };
+    match Arc::clone(free).try_acquire_owned() {
         Ok(counts) => Some(Caller { stream, peer, _counts: counts }),
         Err(_) => {
-            tracing::warn!(uid = peer.uid, "refused a connection: there are too many already");
+            if places.refusals.take(peer.uid, Instant::now()) {
+                tracing::warn!(uid = peer.uid, "refused a connection: there are too many already");
+            }
             None
         }
     }

@@ -149,8 +149,24 @@ fn an_error_that_names_a_request_carries_it_as_data() {
 
 #[test]
 fn files_are_distinguished_from_devices_by_their_names() {
-    let devices = ["", "nvme3n1", "/dev/nvme3n1", "/dev/disk/by-id/x", "pci:0000:01:00.0"];
-    let files = ["/srv/d", "/dev/shm/d", "/dev/../srv/d", "/dev/", "/", "./d", "../d", "/devices"];
+    let devices = ["", "/dev/nvme3n1", "/dev/disk/by-id/x", "pci:0000:01:00.0"];
+    let files = [
+        "/srv/d",
+        "/dev/shm/d",
+        "/dev//shm/d",
+        "/dev/./shm/d",
+        "/dev/../srv/d",
+        "/dev/fd/3",
+        "/dev/",
+        "/",
+        "./d",
+        "../d",
+        "/devices",
+        "ram:1GiB",
+        "null:1TiB",
+        "nvme-tcp://evil/nqn",
+        "home/x",
+    ];
     devices.iter().for_each(|name| assert!(is_device(name), "{name}"));
     files.iter().for_each(|name| assert!(!is_device(name), "{name}"));
 }

@@ -400,7 +400,7 @@ requests! {
         .value("--uid", r.uid)
         .text("--object", &r.object);
     VerifyAudit VerifyAuditRequest |r| line("log verify")
-        .value("--entry", (!r.hash.is_empty()).then(|| format!("{}:{}", r.number, r.hash)));
+        .value("--entry", (r.number > 0 || !r.hash.is_empty()).then(|| format!("{}:{}", r.number, r.hash)));
     ListHooks ListHooksRequest |_r| line("hook list");
     AddHook AddHookRequest |r| line("hook add")
         .needed(&r.name)

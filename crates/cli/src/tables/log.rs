@@ -42,7 +42,7 @@ fn story(entry: &AuditEntry) -> String {
     let mut out = match (phase.as_str(), result.as_str()) {
         ("denied", _) => format!("{command}: denied"),
         ("log", _) => return cause.clone(),
-        (_, "") => format!("{command}: no result yet"),
+        (_, "") => format!("{command}: no result in this list"),
         (_, result) => format!("{command}: {result}"),
     };
     if !cause.is_empty() {
@@ -75,7 +75,7 @@ pub fn report(report: &AuditReport, width: usize) -> String {
     let state = if faults.is_empty() { "unchanged" } else { "CHANGED" };
     let range = if *entries == 0 { String::new() } else { format!(" ({first} to {last})") };
     let _ = writeln!(out, "{state}: {entries} entries{range}");
-    if *first > 1 {
+    if *first > 1 && faults.is_empty() {
         let _ = writeln!(out, "entries before {first} were removed by the limit of the log");
     }
     if *last > 0 {

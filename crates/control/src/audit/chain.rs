@@ -94,6 +94,9 @@ pub(super) fn parse(line: &[u8]) -> Result<Line, &'static str> {
     }
     let (previous, json) = rest.split_once(' ').ok_or("the line is no entry")?;
     let entry: AuditEntry = serde_json::from_str(json).map_err(|_| "the line is no entry")?;
+    if entry.number == u64::MAX {
+        return Err("the line is no entry");
+    }
     Ok(Line { previous: previous.to_owned(), entry: AuditEntry { hash: hash.to_owned(), ..entry } })
 }
 

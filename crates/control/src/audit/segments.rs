@@ -87,6 +87,8 @@ pub(super) struct Segments {
     must_rotate: bool,
     /// What was found by a write that then failed.
     unreported: Found,
+    /// A found change that has no event yet.
+    news: Option<String>,
 }
 
 impl Segments {
@@ -100,21 +102,35 @@ impl Segments {
                 Vec::new()
             }
         };
+        let mut unlisted = None;
         let bytes = read(NEWEST, bytes_max(limits));
         let text = read(ENDS, ENDS_BYTES_MAX);
-        let full = full_files(&state).unwrap_or_default();
+        let full = full_files(&state);
+        if let Err(error) = &full {
+            unlisted = Some(format!("the audit log cannot be read: {error}"));
+        }
+        let full = full.unwrap_or_default();
         let mut end = End::of(&bytes);
-        if let (End::Empty, Some(full)) = (&end, full.last()) {
-            // A crash may have interrupted the first write to the newest file.
-            end = End::of(&read(full, bytes_max(limits)));
+        let mut last = bytes.clone();
+        for full in full.iter().rev() {
+            // A crash may have interrupted the first write to a file.
+            if !matches!(end, End::Empty) {
+                break;
+            }
+            last = read(full, bytes_max(limits));
+            end = End::of(&last);
         }
         let first = lines(&bytes).next().and_then(|line| parse(line).ok());
         let first = first.map_or(0, |line| line.entry.number);
         let recorded = Ends::parse(&text);
-        let changes = changes(&bytes, &end, recorded.as_ref());
-        faults.extend(changes.map(|what| format!("{CHANGED}: {what}")));
+        faults.extend(unlisted);
+        if faults.is_empty() {
+            let change = change(&last, &end, recorded.as_ref());
+            faults.extend(change.map(|what| format!("{CHANGED}: {what}")));
+        }
         let found = end.head().unwrap_or_default();
         let there = full.first().map_or(first, |name| first_of(name));
+        let there = if found.number == 0 { 0 } else { there };
         let Ends { oldest, head: recorded } = recorded.unwrap_or_default();
         // A crash may have interrupted the write after the first one.
         let oldest = if oldest == 0 { there } else { oldest };
@@ -124,7 +140,7 @@ impl Segments {
         let must_rotate = is_torn || !faults.is_empty();
         let (bytes, ends) = (bytes.len() as u64, Ends { oldest, head });
         let unreported = Found::default();
-        (Self { state, limits, ends, bytes, first, must_rotate, unreported }, faults)
+        (Self { state, limits, ends, bytes, first, must_rotate, unreported, news: None }, faults)
     }
 
     /// The ends of the written log.
@@ -139,13 +155,16 @@ impl Segments {
     pub(super) fn append(&mut self, entries: &[AuditEntry]) -> io::Result<Found> {
         if let Some(what) = self.changed() {
             self.must_rotate = true;
+            self.news = Some(what.clone());
             self.unreported.changed = Some(what);
         }
         if self.ends.head.number == 0 {
             // From here on, a log without a record of its ends was changed.
             self.record_ends()?;
         }
-        if self.must_rotate || self.bytes >= self.limits.file {
+        // A rotation that failed is repeated: its file may already have another name.
+        self.must_rotate |= self.bytes >= self.limits.file;
+        if self.must_rotate {
             self.rotate()?;
             self.remove_oldest()?;
         }
@@ -184,12 +203,22 @@ impl Segments {
         Ok(Found { written, ..std::mem::take(&mut self.unreported) })
     }
 
+    /// Returns a change that was found since the last call.
+    pub(super) fn take_news(&mut self) -> Option<String> {
+        self.news.take()
+    }
+
+    /// Returns how another process has changed the newest file, if it has, also if this is not reported yet.
+    pub(super) fn known_change(&self) -> Option<String> {
+        self.changed().or_else(|| self.unreported.changed.clone())
+    }
+
     fn record_ends(&self) -> io::Result<()> {
         self.state.replace(ENDS, self.ends.text().as_bytes())
     }
 
     /// Returns how another process has changed the newest file, if it has.
-    pub(super) fn changed(&self) -> Option<String> {
+    fn changed(&self) -> Option<String> {
         if self.must_rotate {
             return None;
         }
@@ -244,15 +273,11 @@ impl Segments {
         let next = self.ends.head.number + 1;
         self.ends.oldest = kept.next().map_or(next, |(_, name)| first_of(&name));
         self.record_ends()?;
-        for name in &removed {
-            self.state.remove(name)?;
-        }
-        let (names, limit) = (removed.join(", "), self.limits.all);
         self.unreported.removed = Some(format!(
-            "{names} removed, with all entries before {}: the log exceeds its limit of {limit} bytes",
-            self.ends.oldest
+            "entries before {} removed: the log exceeds its limit of {} bytes",
+            self.ends.oldest, self.limits.all
         ));
-        Ok(())
+        removed.iter().try_for_each(|name| self.state.remove(name))
     }
 
     /// Opens the files with entries before number `before`, or all files if it is 0, for reading. The oldest is first.
@@ -279,7 +304,7 @@ impl Segments {
 
 /// The name of the full file number `again`, from 1, whose first entry has the number `first`. Names sort by age.
 fn full(first: u64, again: u32) -> String {
-    format!("audit.{first:020}-{again}.log")
+    format!("audit.{first:020}-{again:03}.log")
 }
 
 /// The names of the full files, the oldest first.
@@ -323,13 +348,13 @@ impl End {
     }
 }
 
-/// The first change of the end of the log that a start finds: of the newest file with the content `bytes`, of the log
-/// whose last line is `end`, and of the record of its ends.
-fn changes(bytes: &[u8], end: &End, recorded: Option<&Ends>) -> Option<String> {
+/// The first change that a start finds: in `bytes`, the newest file that has lines, whose last line is `end`, and in
+/// the record of the ends.
+fn change(bytes: &[u8], end: &End, recorded: Option<&Ends>) -> Option<String> {
     let mut verifier = Verifier::new(None);
     verifier.file(NEWEST, bytes);
     if let Some(fault) = verifier.faults.first() {
-        return Some(format!("{NEWEST}, line {}: {}", fault.line, fault.what));
+        return Some(format!("line {} of its newest file: {}", fault.line, fault.what));
     }
     let (found, recorded) = match (end, recorded) {
         (End::Damaged, _) => return Some("its last entry is damaged".to_owned()),

@@ -33,5 +33,6 @@ fn stats(operation: &str, counts: &LatencyCounts) -> api::LatencyStats {
         p99_ns: percentile(990),
         p999_ns: percentile(999),
         max_ns: counts.max().0,
+        sum_ns: counts.sum().0,
     }
 }

@@ -267,6 +267,8 @@ fn consents_need_an_administrator() {
         ("ArrayService/StartScrub", "mode", "trust_data"),
         ("SpareService/AddSpare", "overwrite", ""),
         ("SpareService/AddSpare", "drive", "/srv/file"),
+        ("ArrayService/ReaddMember", "drive", "/srv/file"),
+        ("ArrayService/ReplaceMember", "drive", "null:1TiB"),
     ];
     for (name, field, text) in cases {
         let method = methods.iter().find(|method| method.name == name).expect("it exists");

@@ -18,7 +18,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, async_trait};
 
 use crate::shared::{
-    Answer, FILE, OVERWRITE, Shared, check_drives, check_text, check_texts, is_device,
+    Answer, NO_DEVICE, OVERWRITE, Shared, check_drives, check_text, check_texts, is_device,
 };
 
 /// Time between two answers of a watch if the client requests none.
@@ -83,7 +83,7 @@ impl ArrayService for Shared {
         let r = request.get_ref();
         check_texts(&[("name", &r.name), ("drive", &r.drive)])?;
         self.check_consent(&request, OVERWRITE, r.overwrite).await?;
-        self.check_consent(&request, FILE, !is_device(&r.drive)).await?;
+        self.check_consent(&request, NO_DEVICE, !is_device(&r.drive)).await?;
         self.command(request, Control::replace_member).await
     }
 
@@ -91,7 +91,7 @@ impl ArrayService for Shared {
         let r = request.get_ref();
         check_texts(&[("name", &r.name), ("drive", &r.drive)])?;
         self.check_consent(&request, OVERWRITE, r.overwrite).await?;
-        self.check_consent(&request, FILE, !is_device(&r.drive)).await?;
+        self.check_consent(&request, NO_DEVICE, !is_device(&r.drive)).await?;
         self.command(request, Control::add_drive).await
     }
 
@@ -128,6 +128,7 @@ impl ArrayService for Shared {
     async fn readd_member(&self, request: Request<ReaddMemberRequest>) -> Answer<ArrayChange> {
         let r = request.get_ref();
         check_texts(&[("name", &r.name), ("drive", &r.drive)])?;
+        self.check_consent(&request, NO_DEVICE, !is_device(&r.drive)).await?;
         self.command(request, Control::readd_member).await
     }
 

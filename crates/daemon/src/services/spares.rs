@@ -7,7 +7,7 @@ use strake_api::v1::{
 use strake_control::Control;
 use tonic::{Request, async_trait};
 
-use crate::shared::{Answer, FILE, OVERWRITE, Shared, check_text, check_texts, is_device};
+use crate::shared::{Answer, NO_DEVICE, OVERWRITE, Shared, check_text, check_texts, is_device};
 
 #[async_trait]
 impl SpareService for Shared {
@@ -19,7 +19,7 @@ impl SpareService for Shared {
         let r = request.get_ref();
         check_texts(&[("drive", &r.drive), ("array", &r.array)])?;
         self.check_consent(&request, OVERWRITE, r.overwrite).await?;
-        self.check_consent(&request, FILE, !is_device(&r.drive)).await?;
+        self.check_consent(&request, NO_DEVICE, !is_device(&r.drive)).await?;
         self.command(request, Control::add_spare).await
     }
 

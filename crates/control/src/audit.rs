@@ -24,9 +24,9 @@ use strake_api::v1::{
 };
 use strake_wording::say;
 
+use crate::actor::Actor;
 use crate::error::ControlError;
 use crate::events::{EventKind, Events, Note, WallClock};
-use crate::history::Actor;
 use crate::limits::{
     AUDIT_DENIALS_EVERY, AUDIT_DENIED_USERS_MAX, AUDIT_LIST_MAX, AUDIT_PENDING_MAX,
     AUDIT_TEXT_BYTES_MAX,

@@ -3,61 +3,11 @@
 use strake_api::v1 as api;
 use strake_wording::Command;
 
+use crate::actor::Actor;
 use crate::audit::{Ended, Subject};
 use crate::control::Control;
 use crate::error::ControlError;
 use crate::events::{EventKind, Events, Note, Severity};
-
-/// What a caller may do. Each role includes the roles before it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Role {
-    /// May see everything except secrets, and change nothing.
-    Viewer,
-    /// May keep arrays healthy: replace and rebuild members, add spares, scrub. None of this overwrites content that
-    /// Strake recognizes.
-    Operator,
-    /// May do everything.
-    Admin,
-}
-
-impl Role {
-    /// Every role, the weakest first.
-    pub const ALL: [Self; 3] = [Self::Viewer, Self::Operator, Self::Admin];
-
-    /// Returns the name of the role.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Viewer => "viewer",
-            Self::Operator => "operator",
-            Self::Admin => "admin",
-        }
-    }
-}
-
-impl std::fmt::Display for Role {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.word())
-    }
-}
-
-/// The caller of a command.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Actor {
-    /// User and process of the peer of the socket, if the kernel reports them.
-    pub peer: Option<(u32, i32)>,
-    /// The role of the caller, if it is known.
-    pub role: Option<Role>,
-}
-
-impl std::fmt::Display for Actor {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.peer {
-            Some((uid, pid)) => write!(f, "uid {uid} pid {pid}"),
-            None => f.write_str("unknown"),
-        }
-    }
-}
 
 /// An answer with a result word.
 pub trait Outcome {

@@ -29,6 +29,7 @@
 #![forbid(unsafe_code)]
 
 mod actions;
+mod actor;
 pub mod audit;
 mod bounded;
 mod commands;
@@ -51,10 +52,11 @@ mod state;
 mod upkeep;
 mod view;
 
+pub use actor::{Actor, Role};
 pub use control::Control;
 pub use cores::CoreChoice;
 pub use error::{ControlError, ControlErrorKind};
-pub use history::{Actor, Outcome, Role};
+pub use history::Outcome;
 pub use manager::{Manager, Options};
 pub use record::store::{ArrayRecord, Config, ExportRecord, Store};
 pub use strake_engine::{ArrayLatencies, IoLimits, Latencies, LatencyCounts};

@@ -41,29 +41,40 @@ impl Groups {
             (Some(_), _) | (_, Some(_)) => 0o666,
         }
     }
+}
 
-    /// Returns the highest role of a user with these groups, for a daemon of the user `own` at a socket of the group
-    /// `admins`; `None` if the user has no role.
-    pub fn role(&self, uid: u32, groups: &[u32], own: u32, admins: u32) -> Option<Role> {
+/// The callers that a socket admits.
+#[derive(Clone, Copy, Debug)]
+pub struct Admission {
+    /// The group of the socket, whose members are administrators.
+    pub admins: u32,
+    /// The further groups.
+    pub others: Groups,
+}
+
+impl Admission {
+    /// Returns the highest role of a user with these groups, for a daemon of the user `own`; `None` if the user has no
+    /// role.
+    pub fn role(&self, uid: u32, groups: &[u32], own: u32) -> Option<Role> {
         let is_member = |group: Option<u32>| group.is_some_and(|group| groups.contains(&group));
-        if uid == 0 || uid == own || is_member(Some(admins)) {
+        if uid == 0 || uid == own || is_member(Some(self.admins)) {
             return Some(Role::Admin);
         }
-        let operator = is_member(self.operators).then_some(Role::Operator);
-        operator.or_else(|| is_member(self.viewers).then_some(Role::Viewer))
+        let operator = is_member(self.others.operators).then_some(Role::Operator);
+        operator.or_else(|| is_member(self.others.viewers).then_some(Role::Viewer))
     }
 
-    /// Identifies the peer of `stream`, a connection to a socket of the group `admins`.
+    /// Identifies the peer of a connection.
     ///
     /// # Errors
     /// The peer has no role, or its identity is unknown.
-    pub fn identify(&self, stream: &UnixStream, admins: u32) -> Result<Peer, String> {
+    pub fn identify(&self, stream: &UnixStream) -> Result<Peer, String> {
         let peer =
             stream.peer_cred().map_err(|e| format!("a peer whose identity is unknown: {e}"))?;
         let (uid, gid) = (peer.uid(), peer.gid());
         let own = geteuid().as_raw();
         let pid = peer.pid().unwrap_or(0);
-        let known = self.role(uid, &[gid], own, admins);
+        let known = self.role(uid, &[gid], own);
         let role = match known {
             Some(Role::Admin) => known,
             // The kernel reports only the effective group of a peer, which is seldom one of those in question.
@@ -71,7 +82,7 @@ impl Groups {
                 let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
                 let mut groups = groups_in(&status, uid);
                 groups.push(gid);
-                self.role(uid, &groups, own, admins)
+                self.role(uid, &groups, own)
             }
         };
         let role = role.ok_or_else(|| format!("user {uid} (group {gid})"))?;

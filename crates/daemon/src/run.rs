@@ -22,13 +22,12 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tonic::transport::Server;
 
-use crate::access::Groups;
+use crate::access::{Admission, Groups};
 use crate::args::{Args, SOCKET};
 use crate::metrics::{self, Metrics, Place};
 use crate::notify::{Environment, Message, Pace, Service, summary};
 use crate::roles::Checked;
 use crate::shared::{COMMANDS_MAX, LOOKS_MAX, Shared};
-use crate::socket::Admission;
 use crate::{again, files, log, socket};
 use strake_parity::Kernel;
 

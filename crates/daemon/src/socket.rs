@@ -1,7 +1,7 @@
 //! The Unix socket of the daemon, which only permitted clients may use.
 //!
 //! Without further groups, the socket has mode 0660, so the file system already refuses other users. The daemon also
-//! identifies each client ([`Groups::identify`]).
+//! identifies each client ([`Admission::identify`]).
 
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
@@ -25,7 +25,7 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tokio_stream::{Stream, StreamExt};
 use tonic::transport::server::Connected;
 
-use crate::access::{Groups, Peer};
+use crate::access::{Admission, Groups, Peer};
 use crate::args::{METRICS, SOCKET};
 use crate::budget::Budgets;
 
@@ -52,25 +52,6 @@ pub struct Socket {
     admission: Admission,
 }
 
-/// The callers that a socket admits.
-#[derive(Clone, Copy, Debug)]
-pub struct Admission {
-    /// The group of the socket, whose members are administrators.
-    pub admins: u32,
-    /// The further groups.
-    pub groups: Groups,
-}
-
-impl Admission {
-    /// Identifies the peer of a connection.
-    ///
-    /// # Errors
-    /// The peer may not call the daemon.
-    pub fn identify(&self, stream: &UnixStream) -> Result<Peer, String> {
-        self.groups.identify(stream, self.admins)
-    }
-}
-
 /// Listens on `path`, which `option` names. The stale socket of an ended daemon is replaced; a socket that answers is
 /// not.
 pub fn listen(path: &Path, option: &str, groups: Groups) -> Result<(UnixListener, Socket), String> {
@@ -81,7 +62,7 @@ pub fn listen(path: &Path, option: &str, groups: Groups) -> Result<(UnixListener
     rustix::net::listen(&bound, BACKLOG).map_err(|e| failed(e.into()))?;
     let listener = UnixListener::from_std(StdListener::from(bound)).map_err(failed)?;
     let meta = fs::symlink_metadata(path).map_err(failed)?;
-    let admission = Admission { admins: meta.gid(), groups };
+    let admission = Admission { admins: meta.gid(), others: groups };
     let socket = Socket { path: path.to_owned(), identity: (meta.dev(), meta.ino()), admission };
     Ok((listener, socket))
 }

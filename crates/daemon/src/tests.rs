@@ -1,4 +1,4 @@
-use crate::access::{Groups, group_in, groups_in};
+use crate::access::{Admission, Groups, group_in, groups_in};
 use crate::again::{command, unit};
 use crate::args::Args;
 use crate::process::cpu_ticks;
@@ -64,23 +64,24 @@ fn the_unit_is_found_in_the_control_groups() {
 #[test]
 fn the_highest_role_of_the_groups_counts() {
     use Role::{Admin, Operator, Viewer};
-    let access = Groups { operators: Some(60), viewers: Some(70) };
-    let check = |access: Groups, uid, groups: &[u32], role| {
-        assert_eq!(access.role(uid, groups, 1000, 50), role, "user {uid}, groups {groups:?}");
+    let groups = Groups { operators: Some(60), viewers: Some(70) };
+    let check = |others: Groups, uid, groups: &[u32], role| {
+        let admission = Admission { admins: 50, others };
+        assert_eq!(admission.role(uid, groups, 1000), role, "user {uid}, groups {groups:?}");
     };
-    for access in [access, Groups::default()] {
-        check(access, 0, &[0], Some(Admin));
-        check(access, 1000, &[7], Some(Admin));
-        check(access, 1001, &[4, 50, 7], Some(Admin));
-        check(access, 1001, &[70, 60, 50], Some(Admin));
-        check(access, 1001, &[7], None);
-        check(access, 1001, &[], None);
+    for others in [groups, Groups::default()] {
+        check(others, 0, &[0], Some(Admin));
+        check(others, 1000, &[7], Some(Admin));
+        check(others, 1001, &[4, 50, 7], Some(Admin));
+        check(others, 1001, &[70, 60, 50], Some(Admin));
+        check(others, 1001, &[7], None);
+        check(others, 1001, &[], None);
     }
-    check(access, 1001, &[70, 60], Some(Operator));
-    check(access, 1001, &[7, 70], Some(Viewer));
+    check(groups, 1001, &[70, 60], Some(Operator));
+    check(groups, 1001, &[7, 70], Some(Viewer));
     check(Groups::default(), 1001, &[60, 70], None);
-    let modes = [Groups::default(), access, Groups { operators: None, viewers: Some(70) }];
-    assert_eq!(modes.map(|access| access.mode()), [0o660, 0o666, 0o666]);
+    let modes = [Groups::default(), groups, Groups { operators: None, viewers: Some(70) }];
+    assert_eq!(modes.map(|groups| groups.mode()), [0o660, 0o666, 0o666]);
 }
 
 #[test]
@@ -91,8 +92,8 @@ fn groups_are_named_or_numbered() {
     for name in ["", "ann", "broken", "broken2", "stra"] {
         assert_eq!(group_in(text, name), None, "{name}");
     }
-    let access = Groups::of(Some("4711"), None).expect("a number needs no name");
-    assert_eq!((access.operators, access.viewers), (Some(4711), None));
+    let groups = Groups::of(Some("4711"), None).expect("a number needs no name");
+    assert_eq!((groups.operators, groups.viewers), (Some(4711), None));
     let why = Groups::of(None, Some("no such group")).expect_err("there is none");
     assert!(why.contains("no group no such group") && why.contains("create it first"), "{why}");
 }

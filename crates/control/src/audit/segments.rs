@@ -95,6 +95,10 @@ impl Segments {
     /// Reads the end of the log, and says what another process has changed there.
     pub(super) fn open(state: StateFolder, limits: Limits) -> (Self, Vec<String>) {
         let mut faults = Vec::new();
+        let full = full_files(&state).unwrap_or_else(|error| {
+            faults.push(format!("the audit log cannot be read: {error}"));
+            Vec::new()
+        });
         let mut read = |name: &str, bytes_max| match state.read(name, bytes_max) {
             Ok(bytes) => bytes.unwrap_or_default(),
             Err(error) => {
@@ -102,30 +106,24 @@ impl Segments {
                 Vec::new()
             }
         };
-        let mut unlisted = None;
         let bytes = read(NEWEST, bytes_max(limits));
         let text = read(ENDS, ENDS_BYTES_MAX);
-        let full = full_files(&state);
-        if let Err(error) = &full {
-            unlisted = Some(format!("the audit log cannot be read: {error}"));
-        }
-        let full = full.unwrap_or_default();
+        // A crash may have interrupted the first write to a file, which then has no line.
+        let mut older = Vec::new();
         let mut end = End::of(&bytes);
-        let mut last = bytes.clone();
         for full in full.iter().rev() {
-            // A crash may have interrupted the first write to a file.
             if !matches!(end, End::Empty) {
                 break;
             }
-            last = read(full, bytes_max(limits));
-            end = End::of(&last);
+            older = read(full, bytes_max(limits));
+            end = End::of(&older);
         }
+        let last = if older.is_empty() { &bytes } else { &older };
         let first = lines(&bytes).next().and_then(|line| parse(line).ok());
         let first = first.map_or(0, |line| line.entry.number);
         let recorded = Ends::parse(&text);
-        faults.extend(unlisted);
         if faults.is_empty() {
-            let change = change(&last, &end, recorded.as_ref());
+            let change = change(last, &end, recorded.as_ref());
             faults.extend(change.map(|what| format!("{CHANGED}: {what}")));
         }
         let found = end.head().unwrap_or_default();
@@ -148,7 +146,7 @@ impl Segments {
         &self.ends
     }
 
-    /// Appends as many of the entries durably as one write has.
+    /// Appends the first of the entries durably: as many as fit into one write.
     ///
     /// # Errors
     /// The errors of the file system. No entry was written then.

@@ -3,8 +3,8 @@
 use super::chain::{Ends, Head, line_of, parse};
 use super::segments::Limits;
 use super::{Audit, Ended, Subject, phase};
+use crate::actor::{Actor, Role};
 use crate::events::{EventKind, Events, WallClock};
-use crate::history::{Actor, Role};
 use crate::limits::AUDIT_PENDING_MAX;
 use crate::record::files::StateFolder;
 use crate::record::files::tests::{Fate, Forgetful, Ill};

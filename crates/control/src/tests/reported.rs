@@ -1,10 +1,10 @@
 //! Tests of events and refusals.
 
 use super::{Testbed, check_refused, fail, raid6, replace, spare, tick_until};
+use crate::actor::Actor;
 use crate::control::Control;
 use crate::error::ControlErrorKind::{Refused, Store, Usage};
 use crate::events::{EventKind, WallClock};
-use crate::history::Actor;
 use crate::manager::Options;
 use std::fs;
 use std::os::unix::fs::FileExt as _;

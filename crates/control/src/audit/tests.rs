@@ -378,6 +378,8 @@ fn a_removed_newest_file_is_noticed_by_the_next_write() {
     assert_eq!(log.reported(), 1);
     let faults = log.verified().faults;
     assert!(faults[0].what.contains("begins with entry 5, not 1"), "{faults:?}");
+    let notes = log.entries().into_iter().filter(|entry| entry.phase == phase::LOG);
+    assert_eq!(notes.count(), 1, "the log itself says so");
 }
 
 /// A killed daemon leaves the beginning of an entry. Such an entry was not acknowledged.

@@ -11,6 +11,7 @@ mod announce;
 mod arena;
 mod list;
 mod memory;
+mod node;
 mod parts;
 mod pool;
 
@@ -18,6 +19,7 @@ pub use announce::{Follower, follow};
 pub use arena::{Arena, Buf, BufMut, CHUNK_ALIGN};
 pub use list::{Reunion, SEGMENTS_MAX, Sg, SgMut};
 pub use memory::Pages;
+pub use node::prefer_node_of;
 pub use pool::BufPool;
 
 #[cfg(test)]

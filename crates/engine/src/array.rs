@@ -1,11 +1,13 @@
 //! The interface of a running array.
 
+use std::io;
 use std::sync::{Arc, mpsc};
+use std::thread::{Builder, ScopedJoinHandle};
 
-use strake_block::{BlockDevice, ExtentSource};
+use strake_block::{BlockDevice, ExtentSource, prefer_node_of};
 use strake_ondisk::{AreaLayout, Bitmap};
 use strake_raid::{Geometry, MemberState, Regions};
-use strake_reactor::{CoreHandle, Poller, PollerId, mailbox};
+use strake_reactor::{CoreHandle, Pinning, Poller, PollerId, mailbox};
 use strake_units::{MemberIndex, MemberSet, Name, Uuid};
 
 use crate::assemble::Assembled;
@@ -14,7 +16,7 @@ use crate::error::ArrayError;
 use crate::limits::{MAILBOX_DEPTH, SCRATCH_BYTES, TASKS_MAX};
 use crate::message::{Change, Control, Reply};
 use crate::pacing::Maintenance;
-use crate::shard::{Link, Roll, ShardSpec, SharedDevice, drive, view_of};
+use crate::shard::{Buffers, Link, Roll, ShardSpec, SharedDevice, buffers_of, drive, view_of};
 use crate::shared_status::{MemberHealth, MemberStatus, SharedStatus};
 
 mod control;
@@ -97,6 +99,27 @@ impl ShardHandle {
     }
 }
 
+/// Allocates the buffers of a shard for each core, from memory of its NUMA node, without the help of the core.
+fn buffers_for(cores: &[CoreHandle], geometry: &Geometry, options: &Options) -> Vec<Buffers> {
+    let allocate = |core: &CoreHandle| {
+        if let Pinning::Pinned { cpu } = core.stats().pinning {
+            prefer_node_of(cpu);
+        }
+        buffers_of(geometry, options)
+    };
+    std::thread::scope(|scope| {
+        let named = || Builder::new().name(Array::BUFFERS_THREAD.to_owned());
+        let spawn = |core| named().spawn_scoped(scope, move || allocate(core));
+        let threads: Vec<_> = cores.iter().map(spawn).collect();
+        // Without a thread, the buffers come from any node.
+        let join = |thread: io::Result<ScopedJoinHandle<'_, Buffers>>| {
+            thread.ok().and_then(|thread| thread.join().ok())
+        };
+        let made = threads.into_iter().map(join);
+        made.map(|buffers| buffers.unwrap_or_else(|| buffers_of(geometry, options))).collect()
+    })
+}
+
 /// A running array.
 pub struct Array {
     uuid: Uuid,
@@ -110,6 +133,9 @@ pub struct Array {
 }
 
 impl Array {
+    /// The name of the threads that allocate buffers for data cores.
+    pub const BUFFERS_THREAD: &str = "strake-buffers";
+
     /// Starts the array on `cores`: shard `i` on `cores[i]`, whose index must be `i`.
     ///
     /// # Errors
@@ -120,10 +146,12 @@ impl Array {
         options: Options,
     ) -> Result<Self, ArrayError> {
         let wakers = cores.iter().map(|core| Waker(Some(core.clone()))).collect();
+        let buffers = buffers_for(cores, &assembled.geometry, &options);
         let (mut array, specs) = Self::lay_out(assembled, wakers, options);
         array.cores = cores.to_vec();
-        for (at, (core, spec)) in cores.iter().zip(specs).enumerate() {
-            let started = core.call(move |core| drive(spec).map(|poller| core.add(poller)));
+        for (at, ((core, spec), buffers)) in cores.iter().zip(specs).zip(buffers).enumerate() {
+            let started =
+                core.call(move |core| drive(spec, buffers).map(|poller| core.add(poller)));
             match started.map_err(|_| ArrayError::gone(&array.name())).and_then(|result| result) {
                 Ok(poller) => array.shards[at].poller = Some(poller),
                 Err(error) => {
@@ -147,7 +175,8 @@ impl Array {
     ) -> Result<(Self, Vec<Box<dyn Poller>>), ArrayError> {
         let wakers = (0..cores).map(|_| Waker(None)).collect();
         let (array, specs) = Self::lay_out(assembled, wakers, options);
-        let pollers = specs.into_iter().map(drive).collect::<Result<Vec<_>, _>>()?;
+        let build = |spec: ShardSpec| drive(spec, buffers_of(&array.geometry, &options));
+        let pollers = specs.into_iter().map(build).collect::<Result<Vec<_>, _>>()?;
         Ok((array, pollers))
     }
 

@@ -42,12 +42,13 @@ mod wait;
 mod workers;
 mod write_task;
 
-pub(crate) use build::{Link, ShardSpec};
+pub(crate) use build::{Link, ShardSpec, buffers_of};
 pub(crate) use direct::read_batch;
 pub(crate) use driver::drive;
 pub(crate) use leader::{LeaderState, recorded, view_of};
 pub(crate) use members::{Pairing, SharedDevice};
 pub(crate) use redo::Roll;
+pub(crate) use scratch::Buffers;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

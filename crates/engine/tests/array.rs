@@ -2,9 +2,15 @@
 
 mod world;
 
-use strake_engine::{MemberIo, Options};
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use strake_block::{Follower, follow};
+use strake_engine::{Array, MemberIo, Options};
 use strake_raid::Level;
-use strake_units::Nanos;
+use strake_reactor::{CoreConfig, CoreThread};
+use strake_units::{CoreIndex, Nanos};
 use world::World;
 
 /// Returns options with all optional functions disabled.
@@ -94,4 +100,37 @@ fn a_drive_may_end_at_any_block() {
     }
     let world = World::new(Level::Raid5, 5, None, 1, Options::default());
     assert_eq!(world.overwritten(), [None; 5]);
+}
+
+/// The names of the threads that allocate pools.
+#[derive(Default)]
+struct Allocating(Mutex<Vec<Option<String>>>);
+
+impl Follower for Allocating {
+    fn added(&self, _arena: Range<usize>) {
+        let name = thread::current().name().map(str::to_owned);
+        self.0.lock().expect("no panic").push(name);
+    }
+
+    fn removed(&self, _arena: Range<usize>) {}
+}
+
+/// The history of the bug: the kernel zeroes the memory of an array when it is first written, which a data core did. It
+/// served no other array for 10 ms to 120 ms.
+#[test]
+fn data_cores_do_not_allocate_the_memory_of_an_array() {
+    let cores = [0, 1].map(|index| CoreThread::start(CoreConfig::new(CoreIndex(index))));
+    let cores = cores.map(|core| core.expect("it starts"));
+    let handles = [cores[0].handle(), cores[1].handle()];
+    let allocating = Arc::new(Allocating::default());
+    follow(&(Arc::clone(&allocating) as Arc<dyn Follower>));
+    let (_, assembled) = world::created(Level::Raid6, 6, None);
+    let array = Array::start(assembled, &handles, Options::default()).expect("drives open");
+    let threads = allocating.0.lock().expect("no panic").clone();
+    let buffers = threads.iter().filter(|name| name.as_deref() == Some(Array::BUFFERS_THREAD));
+    assert_eq!(buffers.count(), 4, "two pools for each core: {threads:?}");
+    let core =
+        |name: &&Option<String>| name.as_deref().is_some_and(|n| n.starts_with("strake-core"));
+    assert_eq!(threads.iter().find(core), None);
+    array.stop().expect("it stops");
 }

@@ -23,7 +23,7 @@ use super::rebuild::{RebuildTable, Window};
 use super::redo::{Redo, Roll, logging};
 use super::regions::RegionTable;
 use super::requests::Requests;
-use super::scratch::Scratch;
+use super::scratch::{Buffers, Scratch};
 use super::scrub::ScrubTable;
 use super::small::{ParityCache, Smalls};
 use super::wait::WaitQueue;
@@ -117,16 +117,39 @@ impl Room {
     }
 }
 
-/// Builds the shard of `spec`. Moves the state of the leader out of `spec`.
+/// Allocates the buffers of a shard.
+pub(crate) fn buffers_of(geometry: &Geometry, options: &Options) -> Buffers {
+    // Each cached column has its parities and data.
+    let kept = if caches_parity(geometry, options) {
+        1 + usize::from(geometry.parity_strips())
+    } else {
+        0
+    };
+    let (tasks, width) = (Room::of(options).tasks, usize::from(geometry.width()));
+    Buffers::new(tasks, options.scratch_bytes, band_bytes(geometry), width, kept)
+}
+
+fn band_bytes(geometry: &Geometry) -> usize {
+    (geometry.band_blocks() << geometry.block_size().shift()) as usize
+}
+
+fn caches_parity(geometry: &Geometry, options: &Options) -> bool {
+    options.cache && geometry.parity_strips() > 0 && geometry.has_small_writes()
+}
+
+/// Builds the shard of `spec` with its memory. Moves the state of the leader out of `spec`.
 ///
 /// # Errors
 /// If the queue of a member cannot be opened.
-pub(super) fn build(spec: &mut ShardSpec, scheduler: &Scheduler) -> Result<Shard, ArrayError> {
+pub(super) fn build(
+    spec: &mut ShardSpec,
+    buffers: Buffers,
+    scheduler: &Scheduler,
+) -> Result<Shard, ArrayError> {
     let geometry = spec.geometry;
     let room = Room::of(&spec.options);
     let block_size = geometry.block_size();
-    let band_bytes = (geometry.band_blocks() << block_size.shift()) as usize;
-    let width = usize::from(geometry.width());
+    let band_bytes = band_bytes(&geometry);
     let own = own_untrusted(spec);
     let mut region_table = RegionTable::new(scheduler, spec.regions.count());
     own.iter().for_each(|region| region_table.distrust(*region));
@@ -148,9 +171,7 @@ pub(super) fn build(spec: &mut ShardSpec, scheduler: &Scheduler) -> Result<Shard
         Requests::new(room.requests, block_size, geometry.capacity_blocks(), IO_BYTES_MAX, times);
     let outbox = (0..spec.cores).map(|_| VecDeque::with_capacity(room.requests)).collect();
     let code = code_of(&geometry)?;
-    let keeps = spec.options.cache && code.is_some() && geometry.has_small_writes();
-    // Each cached column has its parities and data.
-    let kept = if keeps { 1 + usize::from(geometry.parity_strips()) } else { 0 };
+    let keeps = caches_parity(&geometry, &spec.options);
     let recoveries = code.as_ref().map(|code| RefCell::new(Recoveries::new(code, RECOVERIES_MAX)));
     Ok(Shard {
         core: spec.core,
@@ -187,14 +208,7 @@ pub(super) fn build(spec: &mut ShardSpec, scheduler: &Scheduler) -> Result<Shard
         scrub: RefCell::new(ScrubTable::default()),
         window: RefCell::new(Window::new(scheduler)),
         untrusted: RefCell::new(own),
-        scratch: RefCell::new(Scratch::new(
-            scheduler,
-            room.tasks,
-            spec.options.scratch_bytes,
-            band_bytes,
-            width,
-            kept,
-        )),
+        scratch: RefCell::new(Scratch::new(scheduler, room.tasks, buffers)),
         bad: RefCell::new(BadTable::new(Arc::clone(&spec.bad), geometry.band_blocks(), scheduler)),
         views_waiting: RefCell::new(WaitQueue::new(scheduler)),
         copies_may_differ: Cell::new(!spec.untrusted.is_empty()),

@@ -15,6 +15,7 @@ use super::build::{Link, Room, ShardSpec, build, impaired};
 use super::install::Install;
 use super::members::{HostRead, Members, Overdue, Pairing, Whole};
 use super::redo::{Roll, logging};
+use super::scratch::Buffers;
 use super::{
     Job, Shard, band_task, leader_tasks, partial_writes, rebuild, scratch, serve, small, workers,
 };
@@ -31,10 +32,10 @@ const TASKS_PER_TURN: usize = TASKS_MAX;
 ///
 /// # Errors
 /// If the queue of a member cannot be opened.
-pub(crate) fn drive(mut spec: ShardSpec) -> Result<Box<dyn Poller>, ArrayError> {
+pub(crate) fn drive(mut spec: ShardSpec, buffers: Buffers) -> Result<Box<dyn Poller>, ArrayError> {
     let room = Room::of(&spec.options);
     let scheduler = Scheduler::new(room.tasks);
-    let shard = build(&mut spec, &scheduler)?;
+    let shard = build(&mut spec, buffers, &scheduler)?;
     shard.begin(&spec.untrusted);
     let shard = Rc::new(shard);
     port::drives(&shard);

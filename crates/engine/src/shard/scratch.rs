@@ -18,26 +18,17 @@ use crate::limits::{PARITY_CACHE_LARGE_MAX, PARITY_CACHE_MAX, SMALL_BYTES, SMALL
 /// Maximum number of buffers of a plan: every strip read, every strip computed, and a spare.
 pub(crate) const LOAN_MAX: usize = 132;
 
-pub(crate) struct Scratch {
+/// The buffers of a shard. The thread that starts an array allocates them: the kernel needs 10 ms and more to zero the
+/// pages, and meanwhile a data core would serve no other array.
+pub(crate) struct Buffers {
     small: BufPool,
     large: BufPool,
-    waiting: WaitQueue,
-    /// Tickets keep the order of arrival, so that narrow stripes cannot starve a wide stripe.
-    next_ticket: u64,
-    serving: u64,
-    /// The number and the size of the buffers for which the first waiting task waits.
-    short: Option<(usize, usize)>,
-    /// Number of buffers that were replaced since drives last kept none.
-    replaced: usize,
-    /// The free list of parts of loans, one for each task.
-    free: Option<Box<Lists>>,
 }
 
-impl Scratch {
-    /// Creates about `scratch_bytes` of memory for bands of `band_bytes` in stripes of `width` strips. In addition,
-    /// creates `kept` buffers of each size for the parity cache, so that no task waits for these buffers.
+impl Buffers {
+    /// Allocates about `scratch_bytes` of memory for `tasks` tasks on bands of `band_bytes` in stripes of `width` strips.
+    /// In addition, allocates `kept` buffers of each size for the parity cache, so that no task waits for these buffers.
     pub(crate) fn new(
-        scheduler: &Scheduler,
         tasks: usize,
         scratch_bytes: usize,
         band_bytes: usize,
@@ -58,6 +49,32 @@ impl Scratch {
                 SMALL_BYTES,
             ),
             large: BufPool::new(large + kept * PARITY_CACHE_LARGE_MAX, band_bytes),
+        }
+    }
+}
+
+pub(crate) struct Scratch {
+    small: BufPool,
+    large: BufPool,
+    waiting: WaitQueue,
+    /// Tickets keep the order of arrival, so that narrow stripes cannot starve a wide stripe.
+    next_ticket: u64,
+    serving: u64,
+    /// The number and the size of the buffers for which the first waiting task waits.
+    short: Option<(usize, usize)>,
+    /// Number of buffers that were replaced since drives last kept none.
+    replaced: usize,
+    /// The free list of parts of loans, one for each task.
+    free: Option<Box<Lists>>,
+}
+
+impl Scratch {
+    /// Lends `buffers` to at most `tasks` tasks.
+    pub(crate) fn new(scheduler: &Scheduler, tasks: usize, buffers: Buffers) -> Self {
+        let Buffers { small, large } = buffers;
+        Self {
+            small,
+            large,
             waiting: WaitQueue::new(scheduler),
             next_ticket: 0,
             serving: 0,

@@ -7,8 +7,8 @@ use strake_block::{
 };
 use strake_dev_mem::RamDevice;
 use strake_engine::{
-    Array, AssemblePolicy, CreateSpec, Drive, Ids, MemberIo, Options, Outcome, assemble, create,
-    plan_create, prepare_drive,
+    Array, AssemblePolicy, Assembled, CreateSpec, Drive, Ids, MemberIo, Options, Outcome, assemble,
+    create, plan_create, prepare_drive,
 };
 use strake_raid::{Level, MemberState};
 use strake_reactor::Poller;
@@ -40,6 +40,28 @@ pub fn drive(number: u32) -> Drive {
     Drive { device, path: format!("ram{number}") }
 }
 
+/// Creates an array named `tank` on RAM drives.
+pub fn created(level: Level, members: usize, group_size: Option<u8>) -> (Vec<Drive>, Assembled) {
+    let drives: Vec<Drive> = (0..members as u32).map(drive).collect();
+    let spec = CreateSpec {
+        name: "tank".parse().expect("a name"),
+        level,
+        group_size,
+        strip_bytes: 16 << 10,
+        block_size: None,
+        consistency: strake_engine::Consistency::Safe,
+    };
+    let plan = plan_create(&spec, &drives).expect("the request is sound");
+    let ids = Ids {
+        array: Uuid([1; 16]),
+        epoch: Uuid([2; 16]),
+        members: (0..members as u8).map(|i| Uuid([100 + i; 16])).collect(),
+    };
+    let mut wait = || Some(Nanos(0));
+    let assembled = create(&plan, drives.clone(), &ids, false, &mut wait).expect("drives work");
+    (drives, assembled)
+}
+
 impl World {
     pub fn new(
         level: Level,
@@ -48,24 +70,7 @@ impl World {
         cores: u16,
         options: Options,
     ) -> Self {
-        let drives: Vec<Drive> = (0..members as u32).map(drive).collect();
-        let spec = CreateSpec {
-            name: "tank".parse().expect("a name"),
-            level,
-            group_size,
-            strip_bytes: 16 << 10,
-            block_size: None,
-            consistency: strake_engine::Consistency::Safe,
-        };
-        let plan = plan_create(&spec, &drives).expect("the request is sound");
-        let ids = Ids {
-            array: Uuid([1; 16]),
-            epoch: Uuid([2; 16]),
-            members: (0..members as u8).map(|i| Uuid([100 + i; 16])).collect(),
-        };
-        let mut wait = || Some(Nanos(0));
-        let assembled = create(&plan, drives.clone(), &ids, false, &mut wait).expect("drives work");
-        let bytes = (plan.geometry.capacity_blocks() << 9).min(24 << 20) as usize;
+        let (drives, assembled) = created(level, members, group_size);
         let mut world = Self {
             drives,
             spares: members as u32,
@@ -76,15 +81,17 @@ impl World {
             now: Nanos(0),
             cores,
             options,
-            model: vec![0; bytes],
+            model: Vec::new(),
             random: 0x9e37_79b9_7f4a_7c15,
             uuids: 200,
         };
         world.start(assembled);
+        let blocks = world.array.as_ref().map_or(0, |array| array.device().info().blocks);
+        world.model = vec![0; (blocks << 9).min(24 << 20) as usize];
         world
     }
 
-    fn start(&mut self, assembled: strake_engine::Assembled) {
+    fn start(&mut self, assembled: Assembled) {
         let (array, pollers) =
             Array::start_here(assembled, self.cores, self.options).expect("drives open");
         let queue =

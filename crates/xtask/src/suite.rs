@@ -13,6 +13,8 @@ mod tests;
 
 /// Programs that run side by side.
 const AT_ONCE: usize = 2;
+/// Tests that a program runs side by side: many of them wait for the time limit of a drive that does not answer.
+const THREADS: &str = "6";
 /// Seconds after which a program is taken for hung.
 const SECONDS_MAX: u32 = 1800;
 
@@ -58,7 +60,7 @@ fn run_all(programs: Vec<Program>, seconds_max: u32) -> Ran {
         println!("-- begins {}", program.name);
         let mut command = Command::new(&program.path);
         command.arg("--quiet").current_dir(&program.folder);
-        command.env("CARGO_MANIFEST_DIR", &program.folder);
+        command.env("CARGO_MANIFEST_DIR", &program.folder).env("RUST_TEST_THREADS", THREADS);
         let (outcome, said) = run::quiet_test_run(&command, seconds_max);
         if let Ok(mut results) = results.lock() {
             print!("{said}");

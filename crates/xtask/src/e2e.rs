@@ -1,4 +1,4 @@
-//! The end-to-end scripts, four at a time: each has a daemon and a folder of its own, and mostly waits.
+//! The end-to-end scripts, three at a time: each has a daemon and a folder of its own, and mostly waits.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ pub const SKIPPED: i32 = 77;
 /// Characters of a script's line that the summary repeats.
 const LINE_MAX: usize = 300;
 /// Scripts that run side by side.
-const AT_ONCE: usize = 4;
+const AT_ONCE: usize = 3;
 /// Begins the line of a script that takes longer than others: it runs first, so that the run does not wait for it alone
 /// at the end.
 const LONG: &str = "# Takes long";

@@ -14,7 +14,7 @@ mod tests;
 /// Programs that run side by side.
 const AT_ONCE: usize = 2;
 /// Tests that a program runs side by side: many of them wait for the time limit of a drive that does not answer.
-const THREADS: &str = "6";
+const THREADS: &str = "4";
 /// Seconds after which a program is taken for hung.
 const SECONDS_MAX: u32 = 1800;
 

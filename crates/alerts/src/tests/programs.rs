@@ -115,8 +115,11 @@ fn a_program_gets_the_event_and_nothing_of_ours() {
     let open = |line: &str| line.split_once(" -> ").map(|(left, to)| (word(left), to.to_string()));
     let fds: BTreeMap<String, String> = fds.lines().filter_map(open).collect();
     let of_shell = |to: &str| *to == fds["2"] || *to == *script.to_string_lossy();
+    // While another test connects, OpenSSL reads this public file, which it opens without `O_CLOEXEC`.
+    let of_openssl = |to: &str| to.ends_with("/ca-certificates.crt");
     for (fd, to) in fds.iter().filter(|(fd, _)| !matches!(fd.as_str(), "0" | "1" | "2")) {
-        assert!(passed.contains(fd) || of_shell(to), "{fd} -> {to} of {fds:?}");
+        let is_known = passed.contains(fd) || of_shell(to) || of_openssl(to);
+        assert!(is_known, "{fd} -> {to} of {fds:?}");
     }
 }
 

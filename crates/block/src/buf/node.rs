@@ -6,9 +6,9 @@ use std::path::Path;
 const NODES_MAX: usize = 1024;
 
 /// Makes the calling thread prefer pages of the NUMA node of `cpu` for the memory that it writes first, until the
-/// thread ends. A thread that allocates memory for a pinned core calls this function, because the kernel otherwise takes
-/// pages near the calling thread. Has no effect on a machine with one node, or if the kernel refuses: the pages are then
-/// slower to access, and nothing else changes.
+/// thread ends. A thread that allocates memory for a pinned core calls this function, because the kernel otherwise
+/// takes pages near the calling thread. Has no effect on a machine with one node, or if the kernel refuses: the pages
+/// are then slower to access, and nothing else changes.
 ///
 /// Source: `set_mempolicy(2)`, `MPOL_PREFERRED`.
 pub fn prefer_node_of(cpu: usize) {

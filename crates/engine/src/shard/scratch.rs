@@ -26,8 +26,9 @@ pub(crate) struct Buffers {
 }
 
 impl Buffers {
-    /// Allocates about `scratch_bytes` of memory for `tasks` tasks on bands of `band_bytes` in stripes of `width` strips.
-    /// In addition, allocates `kept` buffers of each size for the parity cache, so that no task waits for these buffers.
+    /// Allocates about `scratch_bytes` of memory for `tasks` tasks on bands of `band_bytes` in stripes of `width`
+    /// strips. In addition, allocates `kept` buffers of each size for the parity cache, so that no task waits for these
+    /// buffers.
     pub(crate) fn new(
         tasks: usize,
         scratch_bytes: usize,

@@ -11,7 +11,6 @@ mod announce;
 mod arena;
 mod list;
 mod memory;
-mod node;
 mod parts;
 mod pool;
 
@@ -19,7 +18,6 @@ pub use announce::{Follower, follow};
 pub use arena::{Arena, Buf, BufMut, CHUNK_ALIGN};
 pub use list::{Reunion, SEGMENTS_MAX, Sg, SgMut};
 pub use memory::Pages;
-pub use node::prefer_node_of;
 pub use pool::BufPool;
 
 #[cfg(test)]

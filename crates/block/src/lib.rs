@@ -17,9 +17,7 @@ pub mod error;
 pub mod io;
 pub mod patience;
 
-pub use buf::{
-    Arena, Buf, BufMut, BufPool, Follower, Pages, Reunion, Sg, SgMut, follow, prefer_node_of,
-};
+pub use buf::{Arena, Buf, BufMut, BufPool, Follower, Pages, Reunion, Sg, SgMut, follow};
 pub use device::{
     BlockDevice, CompletionBatch, DeallocateReads, DeviceInfo, DeviceKind, Extent, ExtentSource,
     IoQueue, Readiness, SETTLE_TIME_MAX, VolatileCache,

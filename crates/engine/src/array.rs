@@ -1,13 +1,11 @@
 //! The interface of a running array.
 
-use std::io;
 use std::sync::{Arc, mpsc};
-use std::thread::{Builder, ScopedJoinHandle};
 
-use strake_block::{BlockDevice, ExtentSource, prefer_node_of};
+use strake_block::{BlockDevice, ExtentSource};
 use strake_ondisk::{AreaLayout, Bitmap};
 use strake_raid::{Geometry, MemberState, Regions};
-use strake_reactor::{CoreHandle, Pinning, Poller, PollerId, mailbox};
+use strake_reactor::{CoreHandle, Poller, PollerId, beside, mailbox};
 use strake_units::{MemberIndex, MemberSet, Name, Uuid};
 
 use crate::assemble::Assembled;
@@ -16,7 +14,7 @@ use crate::error::ArrayError;
 use crate::limits::{MAILBOX_DEPTH, SCRATCH_BYTES, TASKS_MAX};
 use crate::message::{Change, Control, Reply};
 use crate::pacing::Maintenance;
-use crate::shard::{Buffers, Link, Roll, ShardSpec, SharedDevice, buffers_of, drive, view_of};
+use crate::shard::{Link, Roll, ShardSpec, SharedDevice, buffers_of, drive, view_of};
 use crate::shared_status::{MemberHealth, MemberStatus, SharedStatus};
 
 mod control;
@@ -99,27 +97,6 @@ impl ShardHandle {
     }
 }
 
-/// Allocates the buffers of a shard for each core, from memory of its NUMA node, without the help of the core.
-fn buffers_for(cores: &[CoreHandle], geometry: &Geometry, options: &Options) -> Vec<Buffers> {
-    let allocate = |core: &CoreHandle| {
-        if let Pinning::Pinned { cpu } = core.stats().pinning {
-            prefer_node_of(cpu);
-        }
-        buffers_of(geometry, options)
-    };
-    std::thread::scope(|scope| {
-        let named = || Builder::new().name(Array::BUFFERS_THREAD.to_owned());
-        let spawn = |core| named().spawn_scoped(scope, move || allocate(core));
-        let threads: Vec<_> = cores.iter().map(spawn).collect();
-        // Without a thread, the buffers come from any node.
-        let join = |thread: io::Result<ScopedJoinHandle<'_, Buffers>>| {
-            thread.ok().and_then(|thread| thread.join().ok())
-        };
-        let made = threads.into_iter().map(join);
-        made.map(|buffers| buffers.unwrap_or_else(|| buffers_of(geometry, options))).collect()
-    })
-}
-
 /// A running array.
 pub struct Array {
     uuid: Uuid,
@@ -133,9 +110,6 @@ pub struct Array {
 }
 
 impl Array {
-    /// The name of the threads that allocate buffers for data cores.
-    pub const BUFFERS_THREAD: &str = "strake-buffers";
-
     /// Starts the array on `cores`: shard `i` on `cores[i]`, whose index must be `i`.
     ///
     /// # Errors
@@ -146,7 +120,7 @@ impl Array {
         options: Options,
     ) -> Result<Self, ArrayError> {
         let wakers = cores.iter().map(|core| Waker(Some(core.clone()))).collect();
-        let buffers = buffers_for(cores, &assembled.geometry, &options);
+        let buffers = beside(cores, || buffers_of(&assembled.geometry, &options));
         let (mut array, specs) = Self::lay_out(assembled, wakers, options);
         array.cores = cores.to_vec();
         for (at, ((core, spec), buffers)) in cores.iter().zip(specs).zip(buffers).enumerate() {

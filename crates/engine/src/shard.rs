@@ -48,7 +48,6 @@ pub(crate) use driver::drive;
 pub(crate) use leader::{LeaderState, recorded, view_of};
 pub(crate) use members::{Pairing, SharedDevice};
 pub(crate) use redo::Roll;
-pub(crate) use scratch::Buffers;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

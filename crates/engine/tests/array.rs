@@ -9,7 +9,7 @@ use std::thread;
 use strake_block::{Follower, follow};
 use strake_engine::{Array, MemberIo, Options};
 use strake_raid::Level;
-use strake_reactor::{CoreConfig, CoreThread};
+use strake_reactor::{BESIDE_THREAD, CoreConfig, CoreThread};
 use strake_units::{CoreIndex, Nanos};
 use world::World;
 
@@ -127,7 +127,7 @@ fn data_cores_do_not_allocate_the_memory_of_an_array() {
     let (_, assembled) = world::created(Level::Raid6, 6, None);
     let array = Array::start(assembled, &handles, Options::default()).expect("drives open");
     let threads = allocating.0.lock().expect("no panic").clone();
-    let buffers = threads.iter().filter(|name| name.as_deref() == Some(Array::BUFFERS_THREAD));
+    let buffers = threads.iter().filter(|name| name.as_deref() == Some(BESIDE_THREAD));
     assert_eq!(buffers.count(), 4, "two pools for each core: {threads:?}");
     let core =
         |name: &&Option<String>| name.as_deref().is_some_and(|n| n.starts_with("strake-core"));

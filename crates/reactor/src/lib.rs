@@ -11,14 +11,16 @@
 //!
 //! **Where to start.** [`core`] for the loop, [`tasks`] for the executor, [`handle`] for sleeping and waking.
 
-// There is one exception, which `sleep.rs` justifies: a poller names its file descriptors by number, and the conversion
-// of a number for `ppoll` is unsafe.
+// There are two exceptions: in `sleep.rs`, a poller names its file descriptors by number, and the conversion of a
+// number for `ppoll` is unsafe; in `node.rs`, a system call that rustix lacks.
 #![deny(unsafe_code)]
 
 mod bell;
+pub mod beside;
 pub mod core;
 pub mod handle;
 pub mod mailbox;
+mod node;
 pub mod sleep;
 pub mod sync;
 pub mod tasks;
@@ -31,6 +33,7 @@ mod atomic {
     pub(crate) use std::sync::{Mutex, MutexGuard};
 }
 
+pub use crate::beside::{BESIDE_THREAD, beside};
 pub use crate::core::{Core, Poller, PollerId, Turn};
 pub use crate::handle::{CoreGone, CoreHandle, CoreStats, Pinning};
 pub use crate::mailbox::{Receiver, Sender, mailbox};

@@ -60,7 +60,10 @@ fn run_all(programs: Vec<Program>, seconds_max: u32) -> Ran {
         println!("-- begins {}", program.name);
         let mut command = Command::new(&program.path);
         command.arg("--quiet").current_dir(&program.folder);
-        command.env("CARGO_MANIFEST_DIR", &program.folder).env("RUST_TEST_THREADS", THREADS);
+        command.env("CARGO_MANIFEST_DIR", &program.folder);
+        if std::env::var_os("RUST_TEST_THREADS").is_none() {
+            command.env("RUST_TEST_THREADS", THREADS);
+        }
         let (outcome, said) = run::quiet_test_run(&command, seconds_max);
         if let Ok(mut results) = results.lock() {
             print!("{said}");

@@ -18,8 +18,8 @@ use crate::limits::{PARITY_CACHE_LARGE_MAX, PARITY_CACHE_MAX, SMALL_BYTES, SMALL
 /// Maximum number of buffers of a plan: every strip read, every strip computed, and a spare.
 pub(crate) const LOAN_MAX: usize = 132;
 
-/// The buffers of a shard. The thread that starts an array allocates them: the kernel needs 10 ms and more to zero the
-/// pages, and meanwhile a data core would serve no other array.
+/// The buffers of a shard. Its core does not allocate them: the kernel needs 10 ms and more to zero the pages, and
+/// meanwhile the core would serve no other array.
 pub(crate) struct Buffers {
     small: BufPool,
     large: BufPool,

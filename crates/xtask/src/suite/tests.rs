@@ -22,7 +22,7 @@ fn each_program_counts_its_tests_and_none_hides_a_failure() {
         format!("echo 'test result: ok. {passed} passed; {failed} failed; 0 ignored; 0 measured'")
     };
     let programs = vec![
-        script(&folder, "fine", &format!("test $RUST_TEST_THREADS = 4 && {}", line(3, 0))),
+        script(&folder, "fine", &format!("test \"$RUST_TEST_THREADS\" && {}", line(3, 0))),
         script(&folder, "bad", &format!("{}; exit 101", line(1, 2))),
         script(&folder, "crash", &format!("{}; exit 1", line(5, 0))),
         script(&folder, "empty", &line(0, 0)),

@@ -11,10 +11,10 @@ use strake_dev_uring::{Access, OpenOptions, UringDevice, control_wait};
 use strake_engine::{Drive, refuse_occupied};
 use strake_units::{ByteSize, CoreIndex, Lba, LbaRange};
 
-use crate::load::histogram::Counts;
 use crate::machine::{Machine, Others, available_memory};
 use crate::rig::{Sample, pass};
 use crate::scenario::{Case, Made, Subject};
+use strake_load::histogram::Counts;
 
 /// Where an array keeps its labels and notes, at either end of a drive: what has to be empty before and is again after.
 const EDGE_BYTES: u64 = 16 << 20;

@@ -10,9 +10,9 @@ use strake_raid::{Level, MemberState};
 use strake_reactor::monotonic;
 use strake_units::{MemberIndex, Nanos, Uuid};
 
-use crate::load::{Order, Pattern};
 use crate::rig::{Rig, Running, Sample, Shape, fail, pass};
 use crate::scenario::{Case, Made, Off};
+use strake_load::{Order, Pattern};
 
 const STRIP: u32 = 128 << 10;
 /// Longest that one rebuild, or the first filling of the array, may take.

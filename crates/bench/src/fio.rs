@@ -10,11 +10,11 @@ use strake_engine::Drive;
 use strake_raid::Level;
 
 use crate::folder::Folder;
-use crate::load::Order;
 use crate::measure::Samples;
 use crate::report::{Drives, Metric, Report, Row, Target, size};
 use crate::run::Compare;
 use crate::scenario::{Case, Made, Options, Subject};
+use strake_load::Order;
 
 const FILES: usize = 4;
 const FILE_BYTES: u64 = 256 << 20;

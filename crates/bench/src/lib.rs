@@ -2,15 +2,15 @@
 //!
 //! **What it is.** `strake bench run NAME`: each benchmark measures one goal of the project ([`goals`]) and returns a
 //! [`Report`]. Arrays of memory drives run on data cores of this process ([`rig`]), under a load that runs on the same
-//! cores ([`load`]). The samples of compared cases alternate ([`scenario`]).
+//! cores ([`strake_load`]). The samples of compared cases alternate ([`scenario`]).
 //!
 //! **What it must never do.** Be required by the product: the library that [`g9`] compares with is opened at run time
 //! ([`isal`]); without the library, a report contains only the numbers of Strake, and states the reason. Print, or know
 //! a command line, outside [`program`]. Invent a number: a row that could not be measured has none and gives the
 //! reason. Contain `unsafe` outside [`isal`] and [`bandwidth`].
 //!
-//! **Where to start.** [`goals`] for what is measured, [`ask`] for how samples become rows, [`load`] for the requests
-//! that a data core issues, [`program`] for the commands of `strake-bench`, which `strake bench` starts.
+//! **Where to start.** [`goals`] for what is measured, [`ask`] for how samples become rows, [`strake_load`] for the
+//! requests that a data core issues, [`program`] for the commands of `strake-bench`, which `strake bench` starts.
 
 #![deny(unsafe_code)]
 
@@ -30,7 +30,6 @@ pub mod idle;
 #[allow(unsafe_code)]
 pub mod isal;
 pub mod latency;
-pub mod load;
 pub mod machine;
 pub mod measure;
 pub mod memory;

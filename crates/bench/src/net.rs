@@ -10,12 +10,12 @@ pub use strake_dev_fabrics::Address;
 use strake_dev_fabrics::{Digests, FabricsDevice, HostName, Options as Link, Use};
 use strake_export_nvmet::{Export, Target, TargetConfig};
 
-use crate::load::Order;
 use crate::measure::Samples;
 use crate::net::neighbour::Neighbour;
 use crate::report::{Metric, Report, Row, Target as Goal};
 use crate::rig::{Rig, Sample, pass};
 use crate::scenario::{Case, Made, Options};
+use strake_load::Order;
 
 mod neighbour;
 mod peer;

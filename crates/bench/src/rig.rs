@@ -11,9 +11,9 @@ use strake_raid::Level;
 use strake_reactor::{CoreConfig, CoreHandle, CoreThread, Pinning, PollerId, monotonic};
 use strake_units::{CoreIndex, MemberIndex, Nanos, Uuid};
 
-use crate::load::histogram::Counts;
-use crate::load::{Load, Pattern, Progress};
 use crate::scenario::Off;
+use strake_load::histogram::Counts;
+use strake_load::{Load, Pattern, Progress};
 
 /// How long requests may take to come back after the last was sent.
 const STOP_WITHIN: Duration = Duration::from_secs(20);

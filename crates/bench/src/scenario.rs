@@ -10,9 +10,9 @@ use strake_engine::{Array, Drive};
 use strake_raid::{Geometry, Level, Regions};
 use strake_units::{BlockSize, ByteSize};
 
-use crate::load::{Order, Pattern, Source, Stride};
 use crate::report::{Drives, size};
 use crate::rig::{Rig, Running, Sample, Shape, fail, pass};
+use strake_load::{Order, Pattern, Source, Stride};
 
 /// Bytes of a null or modelled drive: enough that no region of an array is everybody's.
 const DRIVE_BYTES: u64 = 64 << 30;

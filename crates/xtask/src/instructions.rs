@@ -141,7 +141,7 @@ fn count(root: &Path) -> Result<Kept, Outcome> {
         "--release",
         "--quiet",
         "-p",
-        "strake-bench",
+        "strake-load",
         "--example",
         "instructions",
     ];

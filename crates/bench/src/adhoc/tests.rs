@@ -6,8 +6,8 @@ use strake_dev_uring::create_sparse;
 use strake_raid::Level;
 
 use super::{Bay, Latency, Outcome, Wish, edges, run};
-use crate::load::histogram::Histogram;
 use crate::scenario::{Case, Made};
+use strake_load::histogram::Histogram;
 
 const MIB: u64 = 1 << 20;
 

@@ -1,9 +1,9 @@
 //! What is gained by keeping what small writes leave behind: each load beside the same one without.
 
 use crate::ask::{Ask, Question};
-use crate::load::Order;
 use crate::report::Target;
 use crate::scenario::{Case, Made, Off, Options};
+use strake_load::Order;
 
 pub(super) fn asks(options: &Options) -> Vec<Ask> {
     let modelled = Made::Model(options.profile);

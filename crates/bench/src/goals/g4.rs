@@ -3,9 +3,9 @@
 use strake_raid::Level;
 
 use crate::ask::{Ask, Question};
-use crate::load::{Order, Source};
 use crate::report::Target;
 use crate::scenario::{Case, Options};
+use strake_load::{Order, Source};
 
 const STRIP: usize = 128 << 10;
 

@@ -5,9 +5,9 @@ use strake_dev_mem::Profile;
 use strake_raid::Level;
 
 use crate::ask::{Ask, Question};
-use crate::load::Order;
 use crate::report::{Target, number};
 use crate::scenario::{Case, Made, Options};
+use strake_load::Order;
 
 /// Drives of the array.
 const DRIVES: usize = 8;

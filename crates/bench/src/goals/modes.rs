@@ -5,9 +5,9 @@ use strake_dev_mem::Profile;
 use strake_engine::Consistency;
 
 use crate::ask::{Ask, Question};
-use crate::load::Order;
 use crate::report::Target;
 use crate::scenario::{Case, Made, Options};
+use strake_load::Order;
 
 /// Bytes of data in a stripe of 6+2 strips of 128 KiB.
 const STRIPE: usize = 6 * (128 << 10);

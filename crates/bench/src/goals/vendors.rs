@@ -8,9 +8,9 @@
 use strake_raid::Level;
 
 use crate::ask::{Ask, Question};
-use crate::load::Order;
 use crate::report::{Metric, Target};
 use crate::scenario::{Case, Made, Options};
+use strake_load::Order;
 
 // Where figures are from, and what they include.
 const S2: &str = "xiRAID Opus 2025-06 (S2), 2x EPYC 9454";

@@ -4,12 +4,12 @@ use super::args::{BenchLoad, Consistency, Part, Rw};
 use super::failure::Failure;
 use super::{drive_profile, progress, tables};
 use crate::adhoc::{self, Bay, Wish};
-use crate::load::Order;
 use crate::report::number;
 use crate::rig::Sample;
 use crate::scenario::{self, Case, Made, Off};
 use std::path::PathBuf;
 use std::time::Duration;
+use strake_load::Order;
 use strake_terminal::output::Output;
 use strake_units::ByteSize;
 

@@ -6,7 +6,7 @@ use strake_raid::{Geometry, GeometrySpec, Level, Regions};
 use strake_units::{BlockSize, CoreIndex, StripeIndex};
 
 use super::{Aim, Case};
-use crate::load::Pattern;
+use strake_load::Pattern;
 
 /// The stripes that each core's requests go to.
 fn check(aim: Aim) -> (Vec<BTreeSet<u64>>, Geometry) {

@@ -93,7 +93,7 @@ fn colour(name: &str) -> &'static str {
         Some("strake_raid") => "#f2d16b",
         Some("strake_block") => "#8cb369",
         Some("strake_dev_mem") => "#7fb7be",
-        Some("strake_bench") => "#a5a6d6",
+        Some("strake_load") => "#a5a6d6",
         Some("strake_reactor") => "#c9b79c",
         _ => "#dddddd",
     }

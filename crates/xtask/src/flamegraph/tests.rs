@@ -68,7 +68,7 @@ fn the_picture_has_every_call_that_is_wide_enough() {
 fn names_are_shortened_to_type_and_function() {
     for (name, expected) in [
         ("<strake_engine::shard::Shard as strake_reactor::Poller>::turn", "Shard::turn"),
-        ("strake_bench::load::Flow::send", "Flow::send"),
+        ("strake_load::Flow::send", "Flow::send"),
         ("call_once<core::panic::Assert<()>, ()>", "call_once"),
         ("<alloc::vec::Vec<u8>>::push", "vec::Vec"),
         ("do_syscall_64", "do_syscall_64"),

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc;
 
-use strake_bench::load::{Load, Order, Pattern, Progress};
-use strake_bench::scenario::Made;
+use strake_dev_mem::NullDevice;
 use strake_engine::{Array, Consistency, CreateSpec, Drive, Ids, Options, create, plan_create};
+use strake_load::{Load, Order, Pattern, Progress};
 use strake_parity::Kernel;
 use strake_raid::Level;
 use strake_reactor::Poller as _;
-use strake_units::{CoreIndex, MemberIndex, Nanos, Uuid};
+use strake_units::{BlockSize, CoreIndex, MemberIndex, Nanos, Uuid};
 
 const USAGE: &str = "instructions CASE REQUESTS";
 const DRIVE_BYTES: u64 = 512 << 20;
@@ -132,9 +132,9 @@ type Parts = (Array, Vec<Box<dyn strake_reactor::Poller>>);
 /// An array of null drives and its shards.
 fn array(case: Case) -> Result<Parts, String> {
     let Case { level, drives, cores, consistency, .. } = case;
-    let drive =
-        |at| Ok(Drive { device: Made::Null.drive(DRIVE_BYTES)?, path: format!("drive{at}") });
-    let all: Vec<Drive> = (0..drives).map(drive).collect::<Result<_, String>>()?;
+    let null = || NullDevice::new(DRIVE_BYTES >> BlockSize::B4096.shift(), BlockSize::B4096);
+    let drive = |at| Drive { device: Arc::new(null()), path: format!("drive{at}") };
+    let all: Vec<Drive> = (0..drives).map(drive).collect();
     let name = "bench".parse().map_err(|e| format!("{e}"))?;
     let spec = CreateSpec {
         name,

@@ -3,7 +3,7 @@
 use strake_units::Lba;
 
 use super::zipf::Zipf;
-use super::{Pattern, Stride};
+use crate::{Pattern, Stride};
 
 /// Which places come after each other.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -101,7 +101,7 @@ impl Random {
 #[cfg(test)]
 mod tests {
     use super::{Choice, Order, Stride};
-    use crate::load::Pattern;
+    use crate::Pattern;
 
     fn check(order: Order, write_percent: u8) -> (Vec<u64>, usize) {
         let pattern = Pattern {

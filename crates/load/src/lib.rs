@@ -1,8 +1,16 @@
-//! Load that lives on a data core: a fixed number of requests that are sent again as soon as they come back.
+//! A load on a data core: a fixed number of requests, each of which is sent again as soon as it completes.
 //!
-//! A poller like any shard of an array, so it costs nothing but the instructions it executes, and those are measured:
-//! the same load on a raw null drive is what the load and the reactor take by themselves. It allocates nothing after
-//! start and reads the clock once per turn, so a latency is as exact as a turn is long.
+//! **What it is.** [`Load`] is a poller like any shard of an array. Its cost is only the instructions that it executes,
+//! and those are measured: the same load on a null drive shows the share of the load and the reactor. [`Pattern`] says
+//! which requests it sends, [`Progress`] what came of them.
+//!
+//! **What it must never do.** Allocate after its start, or read the clock more than once per turn; the resolution of a
+//! latency is therefore the duration of a turn. Know which device it loads.
+//!
+//! **Where to start.** [`Load::new`], and the example `instructions`, which `cargo xtask instructions` runs: it is here,
+//! and not in `bench`, so that its build needs no more than the engine.
+
+#![forbid(unsafe_code)]
 
 mod choice;
 pub mod histogram;

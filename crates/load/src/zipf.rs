@@ -111,7 +111,7 @@ const fn gcd(a: u64, b: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::Zipf;
-    use crate::load::choice::Random;
+    use crate::choice::Random;
 
     fn check(ranks: u64, theta: f64) {
         let zipf = Zipf::new(ranks, theta);

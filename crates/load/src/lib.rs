@@ -7,8 +7,8 @@
 //! **What it must never do.** Allocate after its start, or read the clock more than once per turn; the resolution of a
 //! latency is therefore the duration of a turn. Know which device it loads.
 //!
-//! **Where to start.** [`Load::new`], and the example `instructions`, which `cargo xtask instructions` runs: it is here,
-//! and not in `bench`, so that its build needs no more than the engine.
+//! **Where to start.** [`Load::new`], and the example `instructions`, which `cargo xtask instructions` runs. The
+//! example is in this crate, and not in `bench`, so that its build needs no more than the engine.
 
 #![forbid(unsafe_code)]
 

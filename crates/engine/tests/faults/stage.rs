@@ -108,7 +108,7 @@ impl Set {
             array_block: None,
             consistency: Consistency::Safe,
             disk_bytes: 28 << 20,
-            options: switched(Options::default()),
+            options: switched(Options { scratch_bytes: SCRATCH_BYTES, ..Options::default() }),
             deallocate: DeallocateReads::Zeroes,
             profile: None,
             queues: vec![0],
@@ -458,6 +458,9 @@ impl Stage {
         }
     }
 }
+
+/// Memory of a shard: enough for many requests. Zeroing the memory of a real shard takes longer than most tests.
+const SCRATCH_BYTES: usize = 4 << 20;
 
 /// Applies `STRAKE_OFF`, which turns options off for the whole suite: `STRAKE_OFF=merge,steer,cache cargo test -p
 /// strake-engine --test faults`. Tests of one of these options turn it on themselves.

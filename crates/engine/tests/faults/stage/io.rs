@@ -106,5 +106,7 @@ impl Stage {
 pub fn bytes_of(done: Completion) -> Result<Vec<u8>, IoErrorKind> {
     done.result.map_err(|e| e.kind)?;
     let Op::Read { data, .. } = done.op else { panic!("a read came back as something else") };
-    Ok(data.parts().iter().flat_map(|part| part.as_slice()).copied().collect())
+    let mut bytes = Vec::with_capacity(data.len());
+    data.parts().iter().for_each(|part| bytes.extend_from_slice(part.as_slice()));
+    Ok(bytes)
 }

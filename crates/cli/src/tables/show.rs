@@ -204,13 +204,17 @@ fn settings(settings: &ArraySettings) -> String {
         0 => "never replace on errors".to_owned(),
         n => format!("replace after {}", count(u64::from(n), "error")),
     };
+    let wear = match settings.replace_at_wear_percent {
+        0 => "never replace at a wear".to_owned(),
+        percent => format!("replace at {percent} % wear"),
+    };
     let scrub = match settings.scrub_every_s {
         0 => "no scheduled scrub".to_owned(),
         s if settings.scrub_repair => format!("scrub every {} and repair", job::time(s)),
         s => format!("scrub every {}", job::time(s)),
     };
     format!(
-        "priority {}, auto-replace {}, auto-readd {}, {after}, {scrub}",
+        "priority {}, auto-replace {}, auto-readd {}, {after}, {wear}, {scrub}",
         settings.rebuild_priority,
         on(settings.auto_replace),
         on(settings.auto_readd)

@@ -182,6 +182,11 @@ fn record_name(
     Ok(())
 }
 
+fn parse_wear(percent: u32) -> Result<u8, ControlError> {
+    let what = || format!("wear of {percent} % is not one of 0 to 255 %, which drives report");
+    u8::try_from(percent).map_err(|_| ControlError::usage(what()))
+}
+
 fn set_array(
     manager: &mut Manager,
     request: &SetArrayRequest,
@@ -198,6 +203,9 @@ fn set_array(
     after.auto_readd = request.auto_readd.unwrap_or(before.auto_readd);
     after.replace_after_errors =
         request.replace_after_errors.unwrap_or(before.replace_after_errors);
+    if let Some(percent) = request.replace_at_wear_percent {
+        after.replace_at_wear_percent = parse_wear(percent)?;
+    }
     if let Some(seconds) = request.scrub_every_s {
         after.scrub_every_s = crate::policy::scrub::parse_every(seconds)?;
     }
@@ -246,6 +254,8 @@ fn differences(before: Settings, after: Settings) -> Vec<String> {
     differ("auto-readd", word(before.auto_readd), word(after.auto_readd));
     let errors = |s: Settings| s.replace_after_errors.to_string();
     differ("replace after errors", errors(before), errors(after));
+    let wear = |s: Settings| format!("{} %", s.replace_at_wear_percent);
+    differ("replace at wear", wear(before), wear(after));
     let every = |s: Settings| strake_wording::every(s.scrub_every_s);
     differ("scrub every", every(before), every(after));
     differ("scrub repair", word(before.scrub_repair), word(after.scrub_repair));

@@ -192,6 +192,13 @@ pub(crate) mod tests {
         Pages { pages: pages.into(), ..Pages::default() }
     }
 
+    /// Returns a drive that has used this part of its rated endurance.
+    pub(crate) fn worn(percent: u8) -> Pages {
+        let mut page = Health::default().page();
+        page[5] = percent;
+        Pages { pages: [(2, page.to_vec())].into(), ..Pages::default() }
+    }
+
     #[test]
     fn a_drive_needs_only_the_page_that_every_drive_has() {
         let mut pages = read_only();

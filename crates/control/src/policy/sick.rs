@@ -1,13 +1,18 @@
-//! Serving members that should be replaced because of many errors or predicted failures of their drives.
+//! Serving members that should be replaced because of many errors, or because of the health of their drives.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use strake_engine::MemberStatus;
+use strake_nvme_wire::health::Smart;
 use strake_raid::MemberState;
 use strake_units::Uuid;
 
 use crate::record::store::Settings;
+
+/// A drive whose spare blocks are this close to the limit at which it warns is replaced, in percent of all its spare
+/// blocks: a copy takes hours.
+const SPARE_MARGIN: u8 = 5;
 
 /// State of members that should be replaced.
 #[derive(Default)]
@@ -16,8 +21,8 @@ pub(crate) struct Sick {
     pub(crate) why: BTreeMap<Uuid, String>,
     /// Members whose replacement was cancelled.
     pub(crate) left_alone: BTreeSet<Uuid>,
-    /// The last failure predictions of drives, by path.
-    pub(crate) predictions: BTreeMap<String, &'static str>,
+    /// The last health pages of drives, by path.
+    pub(crate) pages: BTreeMap<String, Smart>,
     pub(crate) asked: Option<Instant>,
 }
 
@@ -46,8 +51,9 @@ impl Sick {
         if member.state != MemberState::InSync {
             return None;
         }
-        if let Some(why) = self.predictions.get(&member.path) {
-            return Some((*why).to_owned());
+        let page = self.pages.get(&member.path);
+        if let Some(why) = page.and_then(|page| worn(page, settings.replace_at_wear_percent)) {
+            return Some(why);
         }
         let health = &member.health;
         let errors = health.medium + health.timeouts + health.device;
@@ -59,6 +65,23 @@ impl Sick {
             )
         })
     }
+}
+
+/// Returns the reason why a drive with this health page should be replaced, if any.
+fn worn(page: &Smart, at_wear_percent: u8) -> Option<String> {
+    if let Some(why) = page.prediction() {
+        return Some(why.to_owned());
+    }
+    let Smart { spare_percent: spare, spare_threshold_percent: threshold, .. } = *page;
+    // A drive that does not count its spare blocks reports 0 for both.
+    if threshold > 0 && spare <= threshold.saturating_add(SPARE_MARGIN) {
+        return Some(format!(
+            "the drive has {spare} % of its spare blocks left, and predicts its failure below {threshold} %"
+        ));
+    }
+    let wear = page.wear_percent;
+    (at_wear_percent > 0 && wear >= at_wear_percent)
+        .then(|| format!("{wear} % of the rated endurance of the drive is used"))
 }
 
 #[cfg(test)]

@@ -22,10 +22,8 @@ pub(crate) fn ask_drives(control: &Control) -> Result<(), ControlError> {
     let Some((probes, targets)) = due else { return Ok(()) };
     let seen = probes.look(targets);
     control.run(|m| {
-        let said = |(path, probe): (String, crate::drives::probe::Probe)| {
-            probe.health?.prediction().map(|why| (path, why))
-        };
-        m.sick.predictions = seen.into_iter().filter_map(said).collect();
+        let answered = seen.into_iter().filter_map(|(path, probe)| Some((path, probe.health?)));
+        m.sick.pages = answered.collect();
         Ok(())
     })
 }

@@ -1,7 +1,8 @@
-use super::Sick;
+use super::{Sick, worn};
 use crate::policy::samples;
 use crate::record::store::Settings;
 use strake_engine::{MemberHealth, MemberStatus};
+use strake_nvme_wire::health::Smart;
 use strake_raid::MemberState;
 
 fn member(state: MemberState, medium: u64, timeouts: u64, device: u64) -> MemberStatus {
@@ -34,7 +35,8 @@ fn errors_count_together_up_to_the_limit_and_0_is_none() {
 #[test]
 fn what_a_drive_says_of_itself_counts_at_once() {
     let mut sick = Sick::default();
-    sick.predictions.insert("/dev/nvme3n1".to_owned(), "it runs out of spare blocks");
+    let page = Smart { warnings: 1, ..Smart::default() };
+    sick.pages.insert("/dev/nvme3n1".to_owned(), page);
     let well = member(MemberState::InSync, 0, 0, 0);
     assert!(sick.judge(&well, Settings::default()).is_some());
     assert!(!sick.wants_spare(&well), "nobody was told yet");
@@ -42,4 +44,35 @@ fn what_a_drive_says_of_itself_counts_at_once() {
     assert!(sick.wants_spare(&well));
     sick.leave_alone(well.uuid);
     assert!(!sick.wants_spare(&well));
+}
+
+#[test]
+fn a_drive_is_replaced_before_its_spare_blocks_or_its_endurance_end() {
+    let spares = |spare, threshold| Smart {
+        spare_percent: spare,
+        spare_threshold_percent: threshold,
+        ..Smart::default()
+    };
+    let wear = |wear_percent| Smart { wear_percent, spare_percent: 100, ..spares(100, 10) };
+    let cases = [
+        (spares(16, 10), 95, None),
+        (spares(15, 10), 95, Some("15 % of its spare blocks left")),
+        (spares(0, 0), 95, None),
+        (spares(254, 255), 95, Some("below 255 %")),
+        (wear(94), 95, None),
+        (wear(95), 95, Some("95 % of the rated endurance")),
+        (wear(255), 0, None),
+        (wear(101), 100, Some("101 %")),
+        (Smart { warnings: 0b1000, ..wear(99) }, 95, Some("read-only")),
+        // A high temperature is no reason.
+        (Smart { warnings: 0b10, ..wear(1) }, 95, None),
+    ];
+    for (page, at_wear_percent, want) in cases {
+        let why = worn(&page, at_wear_percent);
+        let is_it = match (&why, want) {
+            (Some(why), Some(want)) => why.contains(want),
+            (why, want) => why.is_none() && want.is_none(),
+        };
+        assert!(is_it, "{page:?}: {why:?} instead of {want:?}");
+    }
 }

@@ -2,21 +2,28 @@
 
 use std::sync::Arc;
 
-use strake_api::v1::{GetDriveHealthRequest, ListEventsRequest};
+use strake_api::v1::{GetDriveHealthRequest, ListEventsRequest, SetArrayRequest};
 
 use super::world::World;
 use super::{ADDRESS, OTHER};
-use crate::drives::health::tests::read_only;
+use crate::drives::health::tests::{Pages, read_only, worn};
 use crate::drives::pci::open_as_file;
 use crate::error::ControlErrorKind;
 use crate::tests::{check_refused, mirror};
 
-/// Opens a taken drive that has become read-only.
-fn open_read_only(world: &World, address: &str) {
+/// Opens a taken drive with this health.
+fn open_with(world: &World, address: &str, health: Pages) {
     let serial = world.host.get(address, "serial");
     let mut opened = open_as_file(address, &world.root.join("media").join(serial));
-    opened.health = Some(Arc::new(read_only()));
+    opened.health = Some(Arc::new(health));
     world.control().with(|m| m.drives.add(opened)).expect("it answers");
+}
+
+/// The causes of the events about members that should be replaced.
+fn causes(world: &World) -> Vec<String> {
+    let request = ListEventsRequest { kind: "member_sick".into(), ..Default::default() };
+    let events = world.control().events().list(&request).expect("the request is fine");
+    events.into_iter().map(|event| event.cause).collect()
 }
 
 fn health(world: &World, path: &str) -> Result<strake_api::v1::DriveHealth, crate::ControlError> {
@@ -29,7 +36,7 @@ fn health(world: &World, path: &str) -> Result<strake_api::v1::DriveHealth, crat
 fn d22_a_taken_member_that_predicts_its_failure_is_reported() {
     let world = World::new();
     world.take("S1").expect("it is taken");
-    open_read_only(&world, ADDRESS);
+    open_with(&world, ADDRESS, read_only());
     let drives = ["pci:0000:3b:00.0".to_owned(), world.node("nvme1n1")];
     world.control().create_array(&mirror(&drives)).expect("it is created");
     world.control().tick().expect("it answers");
@@ -44,6 +51,27 @@ fn d22_a_taken_member_that_predicts_its_failure_is_reported() {
     assert_eq!(health.warnings, ["read_only"]);
     assert_eq!((health.media_errors, health.errors.len()), (3, 1));
     assert_eq!((health.errors[0].status, health.errors[0].block), (0x20, 4));
+}
+
+#[test]
+fn d22_a_worn_member_is_reported_at_the_limit_of_its_array() {
+    let world = World::new();
+    world.take("S1").expect("it is taken");
+    open_with(&world, ADDRESS, worn(90));
+    let drives = ["pci:0000:3b:00.0".to_owned(), world.node("nvme1n1")];
+    world.control().create_array(&mirror(&drives)).expect("it is created");
+    world.control().tick().expect("it answers");
+    assert!(causes(&world).is_empty(), "the limit is 95 %");
+    let set = |percent| SetArrayRequest {
+        name: "tank".into(),
+        replace_at_wear_percent: Some(percent),
+        ..Default::default()
+    };
+    check_refused(world.control().set_array(&set(256)), ControlErrorKind::Usage, "256 %");
+    let changed = world.control().set_array(&set(90)).expect("it can be set");
+    assert_eq!(changed.plan, ["replace at wear 90 % instead of 95 %"]);
+    world.control().tick().expect("it answers");
+    assert_eq!(causes(&world), ["90 % of the rated endurance of the drive is used"]);
 }
 
 #[test]

@@ -38,7 +38,7 @@ impl Control {
         let result = if request.dry_run {
             "planned"
         } else {
-            readd_now(self, &returned)?;
+            readd_now(self, &returned, Wish::Command)?;
             self.run(|m| {
                 m.returns.forget(returned.found.label.member);
                 Ok(())
@@ -84,7 +84,20 @@ fn find_member(
     Err(ControlError::state(what))
 }
 
-pub(crate) fn readd_now(control: &Control, returned: &Returned) -> Result<(), ControlError> {
+/// Who wants a member to be re-added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wish {
+    /// An operator.
+    Command,
+    /// Upkeep, which may do it only while the array has auto-readd on.
+    Upkeep,
+}
+
+pub(crate) fn readd_now(
+    control: &Control,
+    returned: &Returned,
+    wish: Wish,
+) -> Result<(), ControlError> {
     let Returned { place, found, .. } = returned;
     control.run(|m| m.records.remember_also(&place.array, &found.drive))?;
     control.run(|m| {
@@ -95,6 +108,10 @@ pub(crate) fn readd_now(control: &Control, returned: &Returned) -> Result<(), Co
     claim_grown(&found.drive, &found.label, &mut control_wait())?;
     let readding = control.run(|m| {
         m.check_open()?;
+        if wish == Wish::Upkeep && !m.records.settings(&place.array).auto_readd {
+            let what = format!("auto-readd of array {} was switched off meanwhile", place.name);
+            return Err(ControlError::state(what));
+        }
         let at = m.find_running(&place.array)?;
         Ok(m.running[at].array.begin_readd(place.member, &found.drive, &found.label)?)
     })?;

@@ -1,13 +1,19 @@
 //! Upkeep concurrent with commands: neither undoes nor delays the other.
 
 use crate::actions::Pace;
+use crate::commands::readd::{Wish, readd_now};
+use crate::drives::label::labelled;
+use crate::error::ControlErrorKind;
+use crate::limits::LOOK_LIMIT;
+use crate::names::array_key;
+use crate::upkeep::check_readd::check_return;
 use crate::upkeep::member_config::record_on_members;
 use crate::upkeep::prospects::look_at_prospects;
 
-use super::{Testbed, fail, nbd, readd, unload};
+use super::{Testbed, check_refused, fail, nbd, readd, unload};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use strake_api::v1::{CreateExportRequest, ImportArraysRequest};
+use strake_api::v1::{CreateExportRequest, ImportArraysRequest, SetArrayRequest};
 
 /// History: in one of fifty imports into an empty state directory after a power loss, an array lost its exports.
 /// Between its start and the read of the record on its members, upkeep found an array without exports, and wrote this
@@ -71,4 +77,25 @@ fn an_array_that_was_unloaded_leaves_no_record_behind() {
     control.unload_array(&unload("tank")).expect("it is unloaded");
     control.tick().expect("it answers");
     assert!(!is_known());
+}
+
+/// History: a member was re-added 190 ms after the command that switched auto-readd off had returned, because upkeep
+/// had decided before.
+#[test]
+fn no_member_is_taken_back_once_auto_readd_is_off() {
+    let (control, drives) = Testbed::raid6(4);
+    control.fail_member(&fail("tank", 1)).expect("the array has redundancy");
+    let array = control.tank().uuid;
+    let (_, mut reserved) =
+        control.reserve(|_| Ok(((), vec![array_key(&array)]))).expect("it is free");
+    let drive = reserved.open(&drives[1]).expect("it is a file");
+    let found = labelled(drive, LOOK_LIMIT).expect("it answers").expect("it has a label");
+    let decided = control.run(|m| check_return(m, &array, Some(1), found)).expect("it is clean");
+    let off =
+        SetArrayRequest { name: "tank".into(), auto_readd: Some(false), ..Default::default() };
+    control.set_array(&off).expect("it is set");
+    let late = readd_now(&control, &decided, Wish::Upkeep);
+    check_refused(late, ControlErrorKind::State, "switched off");
+    assert_eq!(control.tank().members[1].state, "faulty");
+    readd_now(&control, &decided, Wish::Command).expect("an operator may");
 }

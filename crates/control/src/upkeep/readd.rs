@@ -9,7 +9,7 @@ use strake_units::{ByteSize, Uuid};
 use strake_wording::{Text, replace};
 
 use crate::actions::Pace;
-use crate::commands::readd::readd_now;
+use crate::commands::readd::{Wish, readd_now};
 use crate::control::Control;
 use crate::drives::PathKey;
 use crate::drives::label::{Labelled, labelled};
@@ -106,7 +106,7 @@ fn take_back(
 ) -> Result<(), ControlError> {
     let Welcome { returned, away, note } = welcome;
     let member = returned.found.label.member;
-    let taken = readd_now(control, &returned);
+    let taken = readd_now(control, &returned, Wish::Upkeep);
     // The refusal may be temporary: the drive may have outstanding requests, or the array may be busy.
     if away == Away::Silent
         && taken.as_ref().is_err_and(|error| error.kind == ControlErrorKind::State)

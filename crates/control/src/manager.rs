@@ -24,6 +24,7 @@ use crate::limits::BIND_LIMIT;
 use crate::names::{drive_key, is_called};
 use crate::policy::returns::Returns;
 use crate::policy::sick::Sick;
+use crate::policy::slow::Slow;
 use crate::policy::spares::Spares;
 use crate::record::files::StateFolder;
 use crate::record::store::{Settings, Store};
@@ -112,6 +113,7 @@ pub struct Manager {
     reported_trouble: Option<String>,
     pub(crate) started: Instant,
     pub(crate) sick: Sick,
+    pub(crate) slow: Slow,
     /// Automatically re-added members.
     pub(crate) returns: Returns,
     pub(crate) late_takes: LateTakes,
@@ -178,6 +180,7 @@ impl Manager {
             reported_trouble: None,
             started: Instant::now(),
             sick: Sick::default(),
+            slow: Slow::default(),
             returns: Returns::default(),
             late_takes: LateTakes::default(),
             lights: Lights::default(),

@@ -1,6 +1,6 @@
 //! Pure decisions. The functions do not wait for drives, and do not depend on [`Manager`](crate::Manager) or
-//! [`Control`](crate::Control). `report`, `returns`, `search` and `sick` also keep observations, and `returns` reads
-//! the clock.
+//! [`Control`](crate::Control). `report`, `returns`, `search`, `sick` and `slow` also keep observations, and `returns`
+//! and `slow` read the clock.
 
 pub(crate) mod advice;
 pub(crate) mod candidates;
@@ -14,5 +14,6 @@ mod samples;
 pub(crate) mod scrub;
 pub(crate) mod search;
 pub(crate) mod sick;
+pub(crate) mod slow;
 pub(crate) mod spares;
 pub(crate) mod verdict;

@@ -28,6 +28,7 @@ use crate::upkeep::replacement::settle_replacements;
 use crate::upkeep::scrubs::tend_scrubs;
 use crate::upkeep::settings::end_pauses;
 use crate::upkeep::sick::{ask_drives, notice_sick};
+use crate::upkeep::slow::compare_drives;
 use crate::upkeep::spares::{tend_spares, use_spares};
 use crate::upkeep::starting::launch_starts;
 use crate::upkeep::taken::take_late;
@@ -51,6 +52,7 @@ pub(crate) mod settings;
 pub(crate) mod shutdown;
 pub(crate) mod sick;
 pub(crate) mod silent;
+pub(crate) mod slow;
 pub(crate) mod spares;
 pub(crate) mod starting;
 pub(crate) mod taken;
@@ -95,6 +97,7 @@ fn tend(control: &Control, pace: Pace) -> Result<(), ControlError> {
     })?;
     set_aside_lost(control)?;
     control.act(pace, "ask drives".to_owned(), ask_drives)?;
+    control.act(pace, "compare drives".to_owned(), compare_drives)?;
     control.with(|m| {
         notice_sick(m);
         if let Err(error) = settle_replacements(m) {

@@ -110,7 +110,7 @@ kinds! {
                                                      drive can be used only while it stays open."
     MemberReturned "member_returned" Info "The drive of a missing member returned."
     MemberSuperseded "member_superseded" Info "The drive of a replaced member returned."
-    MemberSick "member_sick" Warning "A serving member has many errors, or its drive predicts its failure; the \
+    MemberSick "member_sick" Warning "A serving member has many errors, or its drive nears its end or is slow; the \
         member should be replaced."
     SitOut "sit_out" Warning "A member responds much more slowly than its peers; reads avoid the member."
     SitOutEnded "sit_out_ended" Info "Reads no longer avoid a member."

@@ -1,4 +1,5 @@
-//! Serving members that should be replaced because of many errors, or because of the health of their drives.
+//! Serving members that should be replaced because of many errors, of the health of their drives, or of their
+//! latencies.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -23,6 +24,8 @@ pub(crate) struct Sick {
     pub(crate) left_alone: BTreeSet<Uuid>,
     /// The last health pages of drives, by path.
     pub(crate) pages: BTreeMap<String, Smart>,
+    /// The reasons why members are slower than their peers, by identity of the member.
+    pub(crate) slow: BTreeMap<Uuid, String>,
     pub(crate) asked: Option<Instant>,
 }
 
@@ -54,6 +57,9 @@ impl Sick {
         let page = self.pages.get(&member.path);
         if let Some(why) = page.and_then(|page| worn(page, settings.replace_at_wear_percent)) {
             return Some(why);
+        }
+        if let Some(why) = self.slow.get(&member.uuid) {
+            return Some(why.clone());
         }
         let health = &member.health;
         let errors = health.medium + health.timeouts + health.device;

@@ -9,8 +9,10 @@ use crate::names::array_key;
 use crate::upkeep::check_readd::check_return;
 use crate::upkeep::member_config::record_on_members;
 use crate::upkeep::prospects::look_at_prospects;
+use crate::upkeep::slow::compare;
 
 use super::{Testbed, check_refused, fail, nbd, readd, unload};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use strake_api::v1::{CreateExportRequest, ImportArraysRequest, SetArrayRequest};
@@ -98,4 +100,21 @@ fn no_member_is_taken_back_once_auto_readd_is_off() {
     check_refused(late, ControlErrorKind::State, "switched off");
     assert_eq!(control.tank().members[1].state, "faulty");
     readd_now(&control, &decided, Wish::Command).expect("an operator may");
+}
+
+#[test]
+fn only_members_in_sync_with_a_known_model_are_compared() {
+    let (control, drives) = Testbed::raid6(4);
+    let compared = |models: &BTreeMap<String, String>| {
+        control.with(|m| {
+            compare(m, models);
+            m.slow.observed()
+        })
+    };
+    let mut models = BTreeMap::new();
+    assert_eq!(compared(&models).expect("it answers"), 0, "files have no model");
+    models.extend(drives.iter().map(|path| (path.clone(), "P5800X".to_owned())));
+    assert_eq!(compared(&models).expect("it answers"), 4);
+    control.fail_member(&fail("tank", 1)).expect("the array has redundancy");
+    assert_eq!(compared(&models).expect("it answers"), 3);
 }

@@ -76,3 +76,13 @@ fn a_drive_is_replaced_before_its_spare_blocks_or_its_endurance_end() {
         assert!(is_it, "{page:?}: {why:?} instead of {want:?}");
     }
 }
+
+#[test]
+fn a_member_that_is_slow_for_hours_is_replaced_while_it_is_in_sync() {
+    let mut sick = Sick::default();
+    let well = member(MemberState::InSync, 0, 0, 0);
+    sick.slow.insert(well.uuid, "for 3 hours, its reads took long".to_owned());
+    let why = sick.judge(&well, Settings::default());
+    assert_eq!(why.as_deref(), Some("for 3 hours, its reads took long"));
+    assert_eq!(sick.judge(&member(MemberState::Faulty, 0, 0, 0), Settings::default()), None);
+}

@@ -1,0 +1,159 @@
+//! Drives that are slower than their peers for hours. Such a drive fails no request, so that no error reveals it, and
+//! delays every request to its array. The engine avoids a member that is suddenly much slower; this comparison finds a
+//! drive that is moderately slower all the time.
+//!
+//! Peers are the other members of the array with drives of the same model: the array gives all of them the same load.
+//! Source: Lu et al., Perseus: A Fail-Slow Detection Framework for Cloud Storage Systems, FAST '23.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use strake_units::{Nanos, Uuid};
+
+/// The time over which drives are compared.
+const EVERY: Duration = Duration::from_secs(3600);
+/// Consecutive times in which a drive must be slow: the garbage collection of a drive may take an hour.
+const TIMES: u32 = 3;
+/// Operations of a member without which its mean says little.
+const OPERATIONS_MIN: u64 = 1000;
+/// Peers without which it is unknown which drive is the exception.
+const PEERS_MIN: usize = 3;
+/// A slow drive takes this many times as long as its peers, and longer by at least [`EXCESS_MIN`].
+const FACTOR: u64 = 2;
+/// A smaller difference delays no client noticeably.
+const EXCESS_MIN: Nanos = Nanos(50 * Nanos::MICRO.0);
+/// If more than one in this many drives is slow, the cause is probably not a drive but what the drives share.
+const ONE_IN: usize = 4;
+
+/// Operations, and the sum of their latencies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Work {
+    pub(crate) operations: u64,
+    pub(crate) took: Nanos,
+}
+
+impl Work {
+    /// Returns what was added since `before`. The counters of a member begin at 0 when its array is started.
+    fn since(self, before: Self) -> Self {
+        if self.operations < before.operations {
+            return self;
+        }
+        let (operations, took) =
+            (self.operations - before.operations, Nanos(self.took.0.saturating_sub(before.took.0)));
+        Self { operations, took }
+    }
+
+    /// Returns the mean latency, if there are enough operations.
+    fn mean(self) -> Option<Nanos> {
+        (self.operations >= OPERATIONS_MIN).then(|| Nanos(self.took.0 / self.operations))
+    }
+}
+
+/// A member that is in sync.
+#[derive(Clone, Debug)]
+pub(crate) struct Observed {
+    pub(crate) uuid: Uuid,
+    /// The model of its drive.
+    pub(crate) model: String,
+    /// Reads since the array was started.
+    pub(crate) reads: Work,
+    /// Writes since the array was started.
+    pub(crate) writes: Work,
+}
+
+/// What is known of members between two comparisons.
+#[derive(Default)]
+pub(crate) struct Slow {
+    compared: Option<Instant>,
+    /// Reads and writes at the last comparison.
+    before: BTreeMap<Uuid, [Work; 2]>,
+    /// Comparisons in a row in which a member was slow.
+    times: BTreeMap<Uuid, u32>,
+}
+
+impl Slow {
+    /// Whether drives must be compared now.
+    pub(crate) fn is_due(&self) -> bool {
+        self.compared.is_none_or(|compared| compared.elapsed() >= EVERY)
+    }
+
+    /// The number of members at the last comparison.
+    #[cfg(test)]
+    pub(crate) fn observed(&self) -> usize {
+        self.before.len()
+    }
+
+    /// Compares the members of each array. Returns those that were slow [`TIMES`] times in a row, with the reason.
+    pub(crate) fn compare(&mut self, arrays: &[Vec<Observed>]) -> Vec<(Uuid, String)> {
+        self.compared = Some(Instant::now());
+        let mut found = Vec::new();
+        for members in arrays {
+            let models: BTreeSet<&String> = members.iter().map(|member| &member.model).collect();
+            for model in models {
+                let peers = members.iter().filter(|member| member.model == *model);
+                self.compare_peers(&peers.collect::<Vec<_>>(), &mut found);
+            }
+        }
+        let all = || arrays.iter().flatten();
+        self.before = all().map(|member| (member.uuid, [member.reads, member.writes])).collect();
+        self.times.retain(|uuid, _| all().any(|member| member.uuid == *uuid));
+        found
+    }
+
+    fn compare_peers(&mut self, peers: &[&Observed], found: &mut Vec<(Uuid, String)>) {
+        let means = |kind: usize| -> Vec<Option<Nanos>> {
+            let mean = |peer: &&Observed| {
+                let before = self.before.get(&peer.uuid).map_or(Work::default(), |b| b[kind]);
+                [peer.reads, peer.writes][kind].since(before).mean()
+            };
+            peers.iter().map(mean).collect()
+        };
+        let (reads, writes) = (means(0), means(1));
+        let why = |at| {
+            let reads = exception("reads", &reads, at);
+            reads.or_else(|| exception("writes", &writes, at))
+        };
+        let slow: Vec<Option<String>> = (0..peers.len()).map(why).collect();
+        if slow.iter().flatten().count() * ONE_IN > peers.len() {
+            return;
+        }
+        for (at, (peer, why)) in peers.iter().zip(slow).enumerate() {
+            let times = self.times.entry(peer.uuid).or_default();
+            match why {
+                Some(why) => {
+                    *times = times.saturating_add(1);
+                    if *times >= TIMES {
+                        found.push((peer.uuid, format!("for {times} hours, {why}")));
+                    }
+                }
+                None if reads[at].is_some() || writes[at].is_some() => *times = 0,
+                // Without load, nothing is known.
+                None => {}
+            }
+        }
+    }
+}
+
+/// Says by how much the drive at `at` is slower than the others, if it is.
+fn exception(what: &str, means: &[Option<Nanos>], at: usize) -> Option<String> {
+    let own = means[at]?;
+    let others = means.iter().enumerate().filter(|(other, _)| *other != at);
+    let mut others: Vec<Nanos> = others.filter_map(|(_, mean)| *mean).collect();
+    if others.len() < PEERS_MIN {
+        return None;
+    }
+    others.sort_unstable();
+    let median = others[others.len() / 2];
+    let is_slow = own.0 >= FACTOR * median.0 && own.since(median) >= EXCESS_MIN;
+    let micros = |mean: Nanos| mean.0 / Nanos::MICRO.0;
+    is_slow.then(|| {
+        format!(
+            "its {what} took {} us on average, and those of its peers {} us",
+            micros(own),
+            micros(median)
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests;

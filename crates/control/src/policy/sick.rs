@@ -9,6 +9,7 @@ use strake_nvme_wire::health::Smart;
 use strake_raid::MemberState;
 use strake_units::Uuid;
 
+use crate::policy::media::MediaErrors;
 use crate::record::store::Settings;
 
 /// A drive whose spare blocks are this close to the limit at which it warns is replaced, in percent of all its spare
@@ -24,6 +25,7 @@ pub(crate) struct Sick {
     pub(crate) left_alone: BTreeSet<Uuid>,
     /// The last health pages of drives, by path.
     pub(crate) pages: BTreeMap<String, Smart>,
+    pub(crate) media: MediaErrors,
     /// The reasons why members are slower than their peers, by identity of the member.
     pub(crate) slow: BTreeMap<Uuid, String>,
     pub(crate) asked: Option<Instant>,
@@ -56,6 +58,9 @@ impl Sick {
         }
         let page = self.pages.get(&member.path);
         if let Some(why) = page.and_then(|page| worn(page, settings.replace_at_wear_percent)) {
+            return Some(why);
+        }
+        if let Some(why) = self.media.judge(&member.path) {
             return Some(why);
         }
         if let Some(why) = self.slow.get(&member.uuid) {

@@ -12,18 +12,26 @@ use crate::drives::probe::Target;
 use crate::error::ControlError;
 use crate::events::{EventKind, Note};
 use crate::manager::Manager;
+use crate::policy::sick::Sick;
 
 /// Time between two queries of the health of drives.
 const ASK_EVERY: Duration = Duration::from_secs(60);
+/// Seconds of a day.
+const DAY_S: u64 = 86_400;
 
 /// Queries the health of the drives of members, at most once in [`ASK_EVERY`].
 pub(crate) fn ask_drives(control: &Control) -> Result<(), ControlError> {
     let due = control.with(drives_to_ask)?;
     let Some((probes, targets)) = due else { return Ok(()) };
+    let asked: BTreeSet<String> = targets.iter().map(|target| target.path.clone()).collect();
     let seen = probes.look(targets);
     control.run(|m| {
         let answered = seen.into_iter().filter_map(|(path, probe)| Some((path, probe.health?)));
         m.sick.pages = answered.collect();
+        let day = m.started.elapsed().as_secs() / DAY_S;
+        let Sick { pages, media, .. } = &mut m.sick;
+        pages.iter().for_each(|(path, page)| media.note(path, page.media_errors, day));
+        media.retain(|path| asked.contains(path));
         Ok(())
     })
 }

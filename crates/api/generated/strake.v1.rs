@@ -2160,7 +2160,7 @@ pub struct TextPart {
     /// empty, in capitals or "...", or, of a member, 4294967295.
     #[prost(
         oneof = "text_part::Part",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 59, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58"
     )]
     #[serde(flatten)]
     pub part: ::core::option::Option<text_part::Part>,
@@ -2239,6 +2239,8 @@ pub mod text_part {
         RemoveHost(super::RemoveHostRequest),
         #[prost(message, tag = "33")]
         ListDrives(super::ListDrivesRequest),
+        #[prost(message, tag = "59")]
+        GetDriveHealth(super::GetDriveHealthRequest),
         #[prost(message, tag = "34")]
         LocateDrive(super::LocateDriveRequest),
         #[prost(message, tag = "35")]

@@ -22,7 +22,9 @@ mod text;
 #[cfg(test)]
 mod tests;
 
-use strake_api::v1::{Array, Daemon, Drive, Export, Hook, Problem, Spare, SystemStatus};
+use strake_api::v1::{
+    Array, Daemon, Drive, DriveHealth, Export, Hook, Problem, Spare, SystemStatus,
+};
 use strake_control::{ArrayLatencies, Manager};
 
 use crate::process;
@@ -36,6 +38,8 @@ struct Snapshot {
     daemon: Daemon,
     arrays: Vec<Array>,
     drives: Vec<Drive>,
+    /// The last health pages of the drives of members.
+    health: Vec<DriveHealth>,
     exports: Vec<Export>,
     spares: Vec<Spare>,
     hooks: Vec<Hook>,
@@ -55,6 +59,7 @@ impl Snapshot {
             daemon: daemon.unwrap_or_default(),
             arrays,
             drives: manager.open_drives(),
+            health: manager.health_pages(),
             exports,
             spares: manager.list_spares().spares,
             hooks: manager.list_hooks().hooks,

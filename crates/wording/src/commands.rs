@@ -363,6 +363,7 @@ requests! {
     RemoveHost RemoveHostRequest |r| line("host remove").needed(&r.nqn) => daemon(), false;
     DisconnectHost DisconnectHostRequest |r| line("host disconnect").needed(&r.nqn) => daemon(), false;
     ListDrives ListDrivesRequest |_r| line("drive list");
+    GetDriveHealth GetDriveHealthRequest |r| line("drive smart").needed(&r.path);
     LocateDrive LocateDriveRequest |r| line("drive locate").needed(&r.path).flag(r.off, "--off")
         => drive(&r.path), false;
     CleanDrive CleanDriveRequest |r| line("drive clean").needed(&r.path).flag(r.accept_loss, "--accept-loss")

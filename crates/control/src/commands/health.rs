@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use strake_api::v1::{DriveHealth, GetDriveHealthRequest, ListDrivesRequest, ReleaseDrivesRequest};
 use strake_dev_uring::KernelDrive;
+use strake_nvme_wire::health::Smart;
 use strake_wording::{Text, say};
 
 use crate::bounded::{self, Silent};
@@ -14,6 +15,7 @@ use crate::drives::address::{is_remote, pci_address};
 use crate::drives::health::{HealthSource, Report, report_of, source_of_kernel};
 use crate::error::ControlError;
 use crate::limits::LOOK_LIMIT;
+use crate::manager::Manager;
 use crate::upkeep::sick::health_source;
 use crate::view::health::message_of;
 
@@ -55,6 +57,17 @@ impl Control {
                 .unwrap_or_default(),
         };
         Ok(DriveHealth { model, serial, ..message_of(&path, &report) })
+    }
+}
+
+impl Manager {
+    /// Returns the last health pages of the drives of members, without a query.
+    #[must_use]
+    pub fn health_pages(&self) -> Vec<DriveHealth> {
+        let message = |(path, smart): (&String, &Smart)| {
+            message_of(path, &Report { smart: *smart, ..Report::default() })
+        };
+        self.sick.pages.iter().map(message).collect()
     }
 }
 

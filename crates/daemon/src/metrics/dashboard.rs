@@ -191,6 +191,16 @@ const DRIVES: &[Panel] = &[
         "none",
         &[("increase(strake_drive_errors_total[$__rate_interval])", "{{drive}} {{reason}}")],
     ),
+    graph("Used endurance", "percentunit", &[("strake_drive_wear_ratio", "{{drive}}")]),
+    graph("Spare blocks", "percentunit", &[("strake_drive_spare_ratio", "{{drive}}")]),
+    graph("Temperatures", "celsius", &[("strake_drive_temperature_celsius", "{{drive}}")]),
+    graph(
+        "Media errors",
+        "none",
+        &[("increase(strake_drive_media_errors_total[$__rate_interval])", "{{drive}}")],
+    ),
+    table("Warnings of drives", "none", &[("strake_drive_warning == 1", "")]),
+    table("Predicted failures", "none", &[("strake_drive_failure_predicted == 1", "")]),
     graph(
         "Members that reads avoid",
         "none",

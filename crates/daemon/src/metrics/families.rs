@@ -3,8 +3,9 @@
 use super::Snapshot;
 use super::text::{Family, Kind, Text};
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use strake_api::v1::{
-    Array, Counters, Drive, DriveErrors, DrivePath, Export, Hook, Progress, Scrub,
+    Array, Counters, Drive, DriveErrors, DriveHealth, DrivePath, Export, Hook, Progress, Scrub,
 };
 use strake_control::Latencies;
 use strake_units::Nanos;
@@ -225,6 +226,32 @@ pub const FAMILIES: &[Family] = &[
             }
         }
     }),
+    gauge("strake_drive_wear_ratio", "Used part of the rated endurance of a drive.", |s, to| {
+        of_health(s, to, |page| Some(f64::from(page.wear_percent) / 100.0));
+    }),
+    gauge(
+        "strake_drive_spare_ratio",
+        "Part of the spare blocks of a drive that is left.",
+        |s, to| {
+            of_health(s, to, |page| Some(f64::from(page.spare_percent) / 100.0));
+        },
+    ),
+    gauge("strake_drive_temperature_celsius", "Temperature of a drive.", |s, to| {
+        of_health(s, to, |page| page.temperature_c);
+    }),
+    counter("strake_drive_media_errors", "Media errors that a drive reports.", |s, to| {
+        of_health(s, to, |page| Some(page.media_errors));
+    }),
+    gauge("strake_drive_failure_predicted", "1 for a drive that predicts its failure.", |s, to| {
+        of_health(s, to, |page| Some(u64::from(!page.prediction.is_empty())));
+    }),
+    gauge("strake_drive_warning", "1 for a critical warning of a drive.", |s, to| {
+        for page in &s.health {
+            for warning in &page.warnings {
+                to.say(&[("drive", &page.path), ("warning", warning)], 1);
+            }
+        }
+    }),
     gauge("strake_drive_path_up", "1 for a connected path to a drive, else 0.", |s, to| {
         of_paths(s, to, |path| u64::from(path.state == "live"));
     }),
@@ -345,6 +372,15 @@ fn of_jobs(s: &Snapshot, to: &mut Text, figure: fn(&Progress) -> u64) {
     for array in &s.arrays {
         for job in &array.progress {
             to.say(&[("array", &array.name), ("kind", &job.job)], figure(job));
+        }
+    }
+}
+
+/// Writes a sample for each drive with a health page.
+fn of_health<T: Display>(s: &Snapshot, to: &mut Text, value: fn(&DriveHealth) -> Option<T>) {
+    for page in &s.health {
+        if let Some(value) = value(page) {
+            to.say(&[("drive", &page.path)], value);
         }
     }
 }

@@ -12,8 +12,8 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::time::Duration;
 use strake_api::v1::{
-    Array, Counters, Daemon, Drive, DriveErrors, DrivePath, Export, Hook, Member, Problem,
-    Progress, Queue, Scrub, Spare, Wait,
+    Array, Counters, Daemon, Drive, DriveErrors, DriveHealth, DrivePath, Export, Hook, Member,
+    Problem, Progress, Queue, Scrub, Spare, Wait,
 };
 use strake_control::{ArrayLatencies, Control, Latencies, Options};
 use strake_units::Nanos;
@@ -47,12 +47,20 @@ fn full() -> Snapshot {
         queues: vec![Queue { held: 3, ..Queue::default() }, Queue { held: 4, ..Queue::default() }],
         ..Drive::default()
     };
+    let health = DriveHealth {
+        path: "/dev/nvme0n1".into(),
+        warnings: vec!["temperature".into()],
+        temperature_c: Some(71),
+        wear_percent: 3,
+        ..DriveHealth::default()
+    };
     let export = Export { name: "tank".into(), state: "online".into(), ..Export::default() };
     let daemon = Daemon { version: "1".into(), uptime_us: 1_500_000, ..Daemon::default() };
     Snapshot {
         daemon,
         arrays: vec![array],
         drives: vec![drive],
+        health: vec![health],
         exports: vec![export],
         spares: vec![Spare { state: "missing".into(), ..Spare::default() }],
         hooks: vec![Hook { name: "mail".into(), failed: 2, ..Hook::default() }],

@@ -1,6 +1,6 @@
 //! Alerts about drives, paths to remote drives, and spares.
 
-use strake_api::v1::{ListDrivesRequest, ListEventsRequest};
+use strake_api::v1::{GetDriveHealthRequest, ListDrivesRequest, ListEventsRequest};
 use strake_wording::{Text, say, show};
 
 use super::{ARRAY, Alert, COUNTED, LOWERED, PRESENT, RAISED, Severity, Trial};
@@ -8,6 +8,13 @@ use super::{ARRAY, Alert, COUNTED, LOWERED, PRESENT, RAISED, Severity, Trial};
 const DRIVE: &[(&str, &str)] = &[("drive", "nvme-tcp://t/nqn.a")];
 
 const PATH: &[(&str, &str)] = &[("drive", "nvme-tcp://t/nqn.a"), ("path", "nvme-tcp://u/nqn.a")];
+
+/// The path of the drive in the labels of the alert.
+const DRIVE_LABEL: &str = "{{ $labels.drive }}";
+
+fn smart(path: &str) -> GetDriveHealthRequest {
+    GetDriveHealthRequest { path: path.to_owned() }
+}
 
 fn see_drives() -> Text {
     say("States of all drives: ").run(ListDrivesRequest {})
@@ -49,6 +56,57 @@ pub const ALERTS: &[Alert] = &[
             resolved: "70m",
             labels: &[("drive", "/dev/sda"), ("reason", "medium")],
             value: "",
+        },
+    },
+    Alert {
+        name: "StrakeDriveFailurePredicted",
+        severity: Severity::Warning,
+        expr: "strake_drive_failure_predicted == 1",
+        hold: "0s",
+        summary: "Drive {{ $labels.drive }} predicts its failure",
+        meaning: "The drive reports a critical warning about its medium. A spare replaces it automatically.",
+        remedy: || say("Its report: ").run(smart(DRIVE_LABEL)),
+        trial: Trial {
+            series: &[(r#"strake_drive_failure_predicted{drive="/dev/nvme0n1"}"#, RAISED)],
+            fires: "6m",
+            resolved: "11m",
+            labels: &[("drive", "/dev/nvme0n1")],
+            value: "1",
+        },
+    },
+    Alert {
+        name: "StrakeDriveWorn",
+        severity: Severity::Warning,
+        expr: "strake_drive_wear_ratio >= 0.9",
+        hold: "0s",
+        summary: "Drive {{ $labels.drive }} is at the end of its rated endurance",
+        meaning: "The drive has used 90 % of its rated endurance. Plan its replacement.",
+        remedy: || say("Its report: ").run(smart(DRIVE_LABEL)),
+        trial: Trial {
+            series: &[(r#"strake_drive_wear_ratio{drive="/dev/nvme0n1"}"#, "0.89x4 0.91x5 0x5")],
+            fires: "6m",
+            resolved: "11m",
+            labels: &[("drive", "/dev/nvme0n1")],
+            value: "0.91",
+        },
+    },
+    Alert {
+        name: "StrakeDriveHot",
+        severity: Severity::Warning,
+        expr: r#"strake_drive_warning{warning="temperature"} == 1"#,
+        hold: "0s",
+        summary: "Drive {{ $labels.drive }} is too hot or too cold",
+        meaning: "The drive reports a temperature outside of its limits. A hot drive becomes slow.",
+        remedy: || say("Check its cooling. Its report: ").run(smart(DRIVE_LABEL)),
+        trial: Trial {
+            series: &[(
+                r#"strake_drive_warning{drive="/dev/nvme0n1",warning="temperature"}"#,
+                PRESENT,
+            )],
+            fires: "6m",
+            resolved: "11m",
+            labels: &[("drive", "/dev/nvme0n1"), ("warning", "temperature")],
+            value: "1",
         },
     },
     Alert {

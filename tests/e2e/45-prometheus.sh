@@ -25,9 +25,15 @@ port=$(free_port)
 # ask COMMAND...: as the head of _prometheus.py says.
 ask() { python3 "$e2e/_prometheus.py" "$port" "$@"; }
 
-is_ready() { ask ready 2>/dev/null; }
+# is_settled: whether the server of this script answers, or has ended. Another server may answer on a port that was
+# taken, so the log counts too.
+is_settled() {
+    kill -0 "$prometheus_pid" 2>/dev/null || return 0
+    grep -q 'Server is ready to receive web requests' "$work/prometheus.log" 2>/dev/null && ask ready 2>/dev/null
+}
 
-# start_prometheus: a server without history, with the documented interval.
+# start_prometheus: a server without history, with the documented interval. Another program may take the port before the
+# server does; then the server starts again on another port.
 start_prometheus() {
     cat >"$work/prometheus.yml" <<YML
 rule_files: ["$rules"]
@@ -38,12 +44,21 @@ scrape_configs:
       - targets: ["127.0.0.1:$metrics_port"]
 YML
     expect 0 promtool check config "$work/prometheus.yml"
-    rm -rf "$work/tsdb"
-    prometheus --config.file "$work/prometheus.yml" --storage.tsdb.path "$work/tsdb" \
-        --web.listen-address "127.0.0.1:$port" >"$work/prometheus.log" 2>&1 &
-    prometheus_pid=$!
-    child_pids+=("$prometheus_pid")
-    within 30 "Prometheus answers" is_ready
+    local attempt
+    for attempt in 1 2 3 4 5; do
+        rm -rf "$work/tsdb"
+        prometheus --config.file "$work/prometheus.yml" --storage.tsdb.path "$work/tsdb" \
+            --web.listen-address "127.0.0.1:$port" >"$work/prometheus.log" 2>&1 &
+        prometheus_pid=$!
+        child_pids+=("$prometheus_pid")
+        within 30 "Prometheus answers or ends" is_settled
+        if kill -0 "$prometheus_pid" 2>/dev/null; then return; fi
+        grep -q 'address already in use' "$work/prometheus.log" ||
+            fail "Prometheus ended while it was starting: $(tail -n 3 "$work/prometheus.log")"
+        say "attempt $attempt: port $port is in use"
+        port=$(free_port)
+    done
+    fail "Prometheus found no free port in $attempt attempts"
 }
 
 stop_prometheus() {

@@ -125,6 +125,8 @@ situation() {
         "strake drive connect"* | "strake drive disconnect"* | "strake drive discover"*) needs=elsewhere ;;
         # A machine may have drives at these addresses, which no test may take.
         "strake drive take"* | "strake drive release"*) needs=elsewhere ;;
+        # 98-habits.sh runs it on a terminal.
+        "strake top"*) needs=elsewhere ;;
         # ../nightly/package.sh runs it: there is no service here.
         "strake config check"*) needs=elsewhere ;;
         "strake array create"*) needs=fresh ;;

@@ -32,11 +32,16 @@ within 10 "the array is watched" test -s "$work/watched"
 strake wait tank --for healthy >"$work/waited" 2>"$work/wait.err" &
 waiter=$!
 within 10 "the wait has begun" test -s "$work/wait.err"
+python3 "$(dirname "$0")/_top.py" "$STRAKE_BIN_DIR/strake" >"$work/top.out" 2>"$work/top.err" &
+top=$!
+within 30 "the array is on the screen" grep -q ready "$work/top.out"
 stop_daemon
+within 30 "the screen says that the daemon is away" grep -q away "$work/top.out"
 for who in follow watch wait; do
     within 30 "$who waits for the daemon" grep -q "waiting for it" "$work/$who.err"
 done
 start_daemon
+wait "$top" || fail "strake top: $(<"$work/top.err")"
 expect 0 strake array replace tank --member 1 --with "${drives[4]}"
 wait "$waiter" || fail "the wait ended with $?: $(<"$work/wait.err")"
 within 30 "the rebuild is followed" grep -q rebuild_finished "$work/followed"

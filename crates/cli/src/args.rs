@@ -14,6 +14,7 @@ pub mod log;
 pub mod mistakes;
 pub mod parse;
 pub mod spare;
+pub mod top;
 
 use crate::error::CliError;
 use crate::output::{Color, Format, Output};
@@ -173,6 +174,11 @@ pub enum Command {
   strake iostat tank --members --count 1
   strake iostat --every 0.5 --count 2 --json")]
     Iostat(iostat::Iostat),
+    /// Rates, jobs and problems of all arrays on the whole screen, updated every two seconds. Key q ends it.
+    #[command(after_help = "Examples:
+  strake top
+  strake top 0.5")]
+    Top(top::Top),
     /// Events: failures, changes of state, and commands with their callers.
     #[command(
         subcommand,

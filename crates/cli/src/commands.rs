@@ -16,6 +16,7 @@ pub mod job;
 pub mod log;
 pub mod spare;
 pub mod status;
+pub mod top;
 
 /// Warnings of an answer go to standard error, in either format.
 fn warn(warnings: &[String]) {

@@ -21,6 +21,7 @@ pub mod show;
 pub mod spare;
 pub mod stats;
 pub mod status;
+pub mod top;
 
 #[cfg(test)]
 mod tests;

@@ -163,23 +163,42 @@ pub async fn reopened<M>(
 /// Where a watched answer goes. On a terminal it has the alternate screen to itself (`?1049` of xterm's control
 /// sequences) and the cursor is hidden (`?25`, DEC); both are given back when this is dropped, and the latest answer
 /// stays below what was there before.
-struct Screen<'a> {
+pub struct Screen<'a> {
     out: &'a Output,
     in_place: bool,
     last: String,
+    /// What was drawn no longer is what the terminal shows.
+    is_torn: bool,
 }
 
 impl<'a> Screen<'a> {
-    fn new(out: &'a Output) -> Self {
+    /// Draws nothing yet.
+    #[must_use]
+    pub fn new(out: &'a Output) -> Self {
         Self {
             out,
             in_place: out.format() == Format::Table && out.on_terminal() && !out.is_quiet(),
             last: String::new(),
+            is_torn: false,
         }
     }
 
+    /// True if answers are drawn over one another.
+    #[must_use]
+    pub const fn in_place(&self) -> bool {
+        self.in_place
+    }
+
+    /// Draws the next answer even if it says nothing new: the terminal has another size.
+    pub fn resized(&mut self) {
+        self.is_torn = true;
+    }
+
     /// Shows `message` when it says something new: on a terminal anything, elsewhere what `news` leaves of it.
-    fn show<M: Serialize + Clone>(
+    ///
+    /// # Errors
+    /// When standard output is gone.
+    pub fn show<M: Serialize + Clone>(
         &mut self,
         message: &M,
         table: impl Fn(&M, usize) -> String,
@@ -190,7 +209,7 @@ impl<'a> Screen<'a> {
             news(&mut compared);
         }
         let compared = self.out.rendered(&compared, &table);
-        if compared == self.last {
+        if compared == self.last && !std::mem::take(&mut self.is_torn) {
             return Ok(());
         }
         let first = self.last.is_empty();

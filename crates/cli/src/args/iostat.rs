@@ -26,7 +26,7 @@ const SECONDS: std::ops::RangeInclusive<f64> = 0.1..=86_400.0;
 /// Seconds between two reports without an option.
 const USUAL: f64 = 1.0;
 
-fn seconds(text: &str) -> Result<f64, String> {
+pub(crate) fn seconds(text: &str) -> Result<f64, String> {
     let wrong = "write a number of seconds from 0.1 to 86400";
     text.parse().ok().filter(|seconds| SECONDS.contains(seconds)).ok_or_else(|| wrong.to_owned())
 }

@@ -41,7 +41,7 @@ const OBJECTS: [(&[&str], &[&str]); 7] = [
     (&["delete"], &["array destroy"]),
     (&["delete-array", "remove-array"], &["array destroy"]),
     (&["logs", "history", "audit"], &["event list", "log list"]),
-    (&["top", "perf", "stat", "stats"], &["iostat", "array stats"]),
+    (&["perf", "stat", "stats"], &["iostat", "array stats"]),
     (&["info", "health", "state"], &["status"]),
     (&["check", "verify"], &["doctor", "array scrub"]),
     (&["restart"], &["daemon restart"]),

@@ -48,7 +48,10 @@ pub async fn run(arguments: Iostat, socket: &Path, out: &Output) -> Result<Exit,
 }
 
 /// The counters of the named arrays, or of all running ones.
-async fn sample(connection: &Connection, names: &[String]) -> Result<Vec<ArrayStats>, CliError> {
+pub(crate) async fn sample(
+    connection: &Connection,
+    names: &[String],
+) -> Result<Vec<ArrayStats>, CliError> {
     let mut arrays = connection.arrays();
     let running: Vec<String> = match names {
         [] => {

@@ -10,7 +10,7 @@ use strake_cli::args::Cli;
 use strake_cli::examples;
 
 /// Those that need more than an answering daemon, and where they are run instead.
-const ELSEWHERE: [&str; 8] = [
+const ELSEWHERE: [&str; 9] = [
     "strake demo",
     "strake config check",
     "strake daemon start",
@@ -19,6 +19,7 @@ const ELSEWHERE: [&str; 8] = [
     "strake export show",
     "strake bench",
     "strake daemon restart",
+    "strake top",
 ];
 
 /// Calls `each` with every command below `command`, itself included, and the words that lead to it.

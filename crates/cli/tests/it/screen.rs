@@ -64,6 +64,41 @@ fn a_watched_screen_is_drawn_in_place_and_given_back() {
 }
 
 #[test]
+fn top_obeys_its_keys_and_gives_the_terminal_back() {
+    let served = Served::new("top", healthy());
+    for end in ["q", "interrupt"] {
+        let mut terminal = Terminal::start(served.command(&["top", "0.1"]));
+        terminal.until(|text| text.contains("sorted by requests"));
+        assert!(!terminal.is_ordinary());
+        for (key, shown) in [("s", "sorted by bytes"), (" ", "paused"), ("m", "q quit")] {
+            terminal.type_in(key);
+            terminal.until(|text| text.contains(shown));
+        }
+        match end {
+            "q" => terminal.type_in("q"),
+            _ => terminal.interrupt(),
+        }
+        terminal.until(|_| false);
+        assert!(terminal.is_ordinary(), "after {end}");
+        let (status, printed) = terminal.end();
+        assert_eq!(status.code(), Some(0), "{printed}");
+        assert!(printed.starts_with("\x1b[?1049h") && printed.contains("\x1b[?25h\x1b[?1049l"));
+    }
+}
+
+#[test]
+fn top_is_for_terminals() {
+    let served = Served::new("top-piped", healthy());
+    for words in [&["top"][..], &["top", "--json"]] {
+        let output = served.command(words).output().expect("strake runs");
+        assert_eq!(output.status.code(), Some(3));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains("strake iostat --json"), "{said}");
+    }
+    assert!(served.heard().is_empty());
+}
+
+#[test]
 fn colour_is_for_terminals_that_want_it() {
     let run = |name: &str, value: &str| {
         let served = Served::new("colour", healthy());

@@ -1,7 +1,7 @@
 //! A person at a terminal: a pseudo-terminal whose other end reads what is printed and types what is asked for.
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{Winsize, tcsetwinsize};
+use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::process::{Child, Command, ExitStatus};
@@ -48,6 +48,12 @@ impl Terminal {
                 }
             }
         }
+    }
+
+    /// True if the terminal gives whole lines and prints what is typed, as a shell expects it.
+    pub fn is_ordinary(&self) -> bool {
+        let modes = tcgetattr(&self.screen).expect("it is a terminal").local_modes;
+        modes.contains(LocalModes::ICANON | LocalModes::ECHO)
     }
 
     /// Types `text`.

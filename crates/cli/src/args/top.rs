@@ -1,0 +1,13 @@
+//! `strake top`.
+
+use clap::Args;
+
+use super::iostat::seconds;
+
+/// How often `strake top` looks.
+#[derive(Debug, Args)]
+pub struct Top {
+    /// Seconds between two looks.
+    #[arg(value_name = "INTERVAL", default_value = "2", value_parser = seconds)]
+    pub every: f64,
+}

@@ -188,7 +188,19 @@ impl Audit {
 
     /// Writes what is due: entries that the state directory refused before, and the numbers of denied calls.
     pub(crate) fn flush(&self) {
+        self.flush_where(&mut self.lock(), is_over);
+    }
+
+    /// Writes everything that waits, also the numbers of calls that were denied just now, because the daemon stops.
+    /// Returns how many entries the state directory refused.
+    pub(crate) fn finish(&self) -> u64 {
         let mut inner = self.lock();
+        self.flush_where(&mut inner, |_| true);
+        inner.pending.len() as u64 + inner.dropped
+    }
+
+    /// Writes the pending entries, and the numbers of denied calls of the users that `is_over` selects.
+    fn flush_where(&self, inner: &mut Inner, is_over: impl Fn(&Denials) -> bool) {
         let now = Instant::now();
         let all = std::mem::take(&mut inner.denials);
         let (over, recent) = all.into_iter().partition(|(_, denials)| is_over(denials));
@@ -198,11 +210,11 @@ impl Audit {
         for (uid, Denials { count, newest, .. }) in due {
             let cause = format!("{count} calls of this user since its last entry");
             let entry = AuditEntry { cause, ..newest.clone() };
-            self.write(&mut inner, phase::DENIED, entry);
+            self.write(inner, phase::DENIED, entry);
             inner.denials.insert(uid, Denials { recorded: now, count: 0, newest });
         }
         if !inner.pending.is_empty() || inner.dropped > 0 {
-            self.write_pending(&mut inner);
+            self.write_pending(inner);
         }
     }
 

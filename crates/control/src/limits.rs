@@ -57,6 +57,10 @@ pub const AUDIT_PENDING_MAX: usize = 4096;
 /// Maximum number of entries in one answer. With texts of maximum length, the answer fits into one message.
 pub const AUDIT_LIST_MAX: usize = 500;
 
+/// Maximum wait of a stop for the last entries of the audit log. A state directory that does not answer must not block
+/// the stop.
+pub const AUDIT_STOP: Duration = Duration::from_secs(1);
+
 /// Minimum time between two entries about denied calls of a user.
 pub const AUDIT_DENIALS_EVERY: Duration = Duration::from_secs(60);
 

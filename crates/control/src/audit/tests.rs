@@ -432,6 +432,24 @@ fn entries_wait_for_a_directory_that_refuses_writes() {
     );
 }
 
+/// History: an orderly stop left the entries that waited, and the numbers of calls that were denied in the last minute.
+#[test]
+fn a_stop_writes_what_waits() {
+    let folder = Folder::new("strake-audit");
+    let disk = Arc::new(Ill::default());
+    let log = open_with(StateFolder::on(&folder, Arc::clone(&disk) as _), SMALL);
+    log.audit.deny(&operator(), "CreateArray");
+    log.audit.deny(&operator(), "CreateArray");
+    disk.refuse(true);
+    log.commands(1);
+    assert_eq!(log.audit.finish(), 3, "two of the command and one of the calls");
+    disk.refuse(false);
+    assert_eq!(log.audit.finish(), 0);
+    log.check_valid(4);
+    let last = log.entries().pop().expect("there are entries");
+    assert_eq!((last.phase.as_str(), &last.cause[..7]), (phase::DENIED, "1 calls"), "{last:?}");
+}
+
 /// A user without rights must not be able to fill the log, and so remove older entries.
 #[test]
 fn denied_calls_have_one_entry_for_each_user_and_minute() {

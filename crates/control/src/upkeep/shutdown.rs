@@ -13,7 +13,7 @@ use crate::control::{Control, Reserved};
 use crate::error::{ControlError, ControlErrorKind};
 use crate::events::{EventKind, Note};
 use crate::exports::servers::{self, ExportServer};
-use crate::limits::{STOP_LIMIT, STOP_RECORD_LIMIT};
+use crate::limits::{AUDIT_STOP, STOP_LIMIT, STOP_RECORD_LIMIT};
 use crate::manager::Manager;
 use crate::names::array_key;
 use crate::state::running::Running;
@@ -65,6 +65,7 @@ impl Control {
         if within("cores end", CORES_END, move || drop(cores)).is_none() {
             errors.push(late_error("a data core did not end in time".to_owned()));
         }
+        finish_audit(self);
         let recorded = self.with(|m| {
             m.drives.close_unless(|_| false);
             record_stop(m, &mut errors, &owing);
@@ -164,6 +165,24 @@ fn end_starts(control: &Control, deadline: Instant) -> Vec<ControlError> {
         ))
     };
     cut_short.unwrap_or_default().into_iter().map(error).collect()
+}
+
+/// Writes the last entries of the audit log. A state directory that refuses them, or that does not answer, is no error
+/// of the stop.
+fn finish_audit(control: &Control) {
+    let audit = Arc::clone(control.audit());
+    match within("audit log", AUDIT_STOP, move || audit.finish()) {
+        Some(0) => {}
+        Some(lost) => {
+            tracing::warn!(
+                entries = lost,
+                "not in the audit log: the state directory refused them"
+            );
+        }
+        None => {
+            tracing::warn!("the last entries may not be in the audit log: the time limit passed");
+        }
+    }
 }
 
 fn late_error(what: String) -> ControlError {

@@ -37,6 +37,14 @@ impl Signals {
             _ = hangup.recv() => {}
         }
     }
+
+    /// The result of `work`; `None` if one of them comes first.
+    pub async fn unless_ended<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            result = work => Some(result),
+            () = self.ended() => None,
+        }
+    }
 }
 
 /// Prints what `look` finds as `table` makes it: once, or, when it is `watched`, again whenever it has changed, until
@@ -61,20 +69,23 @@ pub async fn answer<M: Serialize + Clone>(
     }
     let mut signals = Signals::heard()?;
     let mut screen = Screen::new(out);
-    let mut latest = look().await?;
+    // A daemon that does not answer must not keep the user from ending this.
+    let Some(first) = signals.unless_ended(look()).await else { return Ok(Exit::Unknown) };
+    let mut latest = first?;
     let mut absence = Absence::default();
     loop {
         screen.show(&latest, &table, &news)?;
-        tokio::select! {
-            () = tokio::time::sleep(LOOK_INTERVAL) => {}
-            () = signals.ended() => return Ok(exit(&latest)),
-        }
-        match look().await {
-            Ok(message) => {
+        let next = async {
+            tokio::time::sleep(LOOK_INTERVAL).await;
+            look().await
+        };
+        match signals.unless_ended(next).await {
+            None => return Ok(exit(&latest)),
+            Some(Ok(message)) => {
                 absence.ended();
                 latest = message;
             }
-            Err(error) => absence.noted(error)?,
+            Some(Err(error)) => absence.noted(error)?,
         }
     }
 }
@@ -209,7 +220,8 @@ impl<'a> Screen<'a> {
             news(&mut compared);
         }
         let compared = self.out.rendered(&compared, &table);
-        if compared == self.last && !std::mem::take(&mut self.is_torn) {
+        let is_torn = std::mem::take(&mut self.is_torn);
+        if compared == self.last && !is_torn {
             return Ok(());
         }
         let first = self.last.is_empty();

@@ -169,6 +169,7 @@ fn sample() -> Config {
             kept_hosts: Vec::new(),
             copies: Vec::new(),
             silent: Vec::new(),
+            left_alone: Vec::new(),
         }],
         exports: vec![ExportRecord {
             name: "tank".into(),

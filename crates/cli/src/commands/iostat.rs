@@ -22,16 +22,19 @@ pub async fn run(arguments: Iostat, socket: &Path, out: &Output) -> Result<Exit,
     let mut signals = Signals::heard()?;
     let connection = Connection::open(socket).await?;
     let mut absence = Absence::default();
-    let mut before = (Instant::now(), sample(&connection, &arrays).await?);
+    let first = signals.unless_ended(sample(&connection, &arrays)).await;
+    let Some(first) = first else { return Ok(Exit::Fine) };
+    let mut before = (Instant::now(), first?);
     let mut printed = 0;
     while count.is_none_or(|count| printed < count) {
-        tokio::select! {
-            () = tokio::time::sleep(Duration::from_secs_f64(every)) => {}
-            () = signals.ended() => break,
-        }
-        let after = match sample(&connection, &arrays).await {
-            Ok(sample) => (Instant::now(), sample),
-            Err(error) => {
+        let next = async {
+            tokio::time::sleep(Duration::from_secs_f64(every)).await;
+            sample(&connection, &arrays).await
+        };
+        let after = match signals.unless_ended(next).await {
+            None => break,
+            Some(Ok(sample)) => (Instant::now(), sample),
+            Some(Err(error)) => {
                 absence.noted(error)?;
                 continue;
             }

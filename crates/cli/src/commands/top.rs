@@ -2,19 +2,21 @@
 
 use std::io::Read as _;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios};
 use rustix::termios::{tcgetattr, tcsetattr};
 use strake_api::v1::{ArrayStats, GetStatusRequest};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use crate::args::top::Top;
 use crate::commands::iostat::sample;
 use crate::connect::Connection;
 use crate::error::CliError;
 use crate::exit::Exit;
+use crate::limits::CALL_TIMEOUT;
 use crate::output::Output;
 use crate::rates;
 use crate::tables::top::{Shown, View, screen};
@@ -35,17 +37,23 @@ pub async fn run(arguments: Top, socket: &Path, out: &Output) -> Result<Exit, Cl
     let mut signals = Signals::heard()?;
     let mut resized = signal(SignalKind::window_change())
         .map_err(|e| CliError::io("cannot listen for signals", &e))?;
-    let connection = Connection::open(socket).await?;
-    let mut before = look(&connection).await?;
-    let mut shown = before.shown.clone();
-    let mut view = View::default();
     let (mut keys, _typing) = keys();
+    let Some(opened) = signals.unless_ended(Connection::open(socket)).await else {
+        return Ok(Exit::Fine);
+    };
+    let connection = opened?;
     let every = Duration::from_secs_f64(arguments.every);
-    let mut next = tokio::time::Instant::now() + every;
+    let look_at = |moment| look(&connection, socket, moment);
+    let mut looking = Box::pin(look_at(Instant::now()));
+    let mut latest: Option<Look> = None;
+    let mut shown = Shown::default();
+    let mut view = View::default();
     loop {
-        screen_of.show(&shown, |shown, width| screen(shown, view, width), |_| {})?;
-        tokio::select! {
-            () = tokio::time::sleep_until(next) => {}
+        if latest.is_some() {
+            screen_of.show(&shown, |shown, width| screen(shown, view, width), |_| {})?;
+        }
+        let looked = tokio::select! {
+            looked = &mut looking => looked,
             _ = resized.recv() => {
                 screen_of.resized();
                 continue;
@@ -58,21 +66,23 @@ pub async fn run(arguments: Top, socket: &Path, out: &Output) -> Result<Exit, Cl
                 None => return Ok(Exit::Fine),
             },
             () = signals.ended() => return Ok(Exit::Fine),
-        }
-        next += every;
-        match look(&connection).await {
-            Ok(mut after) => {
-                let seconds = after.at.duration_since(before.at).as_secs_f64();
-                after.shown.report = rates::between(&before.stats, &after.stats, seconds);
+        };
+        looking.set(look_at(Instant::now() + every));
+        match (looked, &latest) {
+            (Ok(mut after), before) => {
+                if let Some(before) = before {
+                    let seconds = after.at.duration_since(before.at).as_secs_f64();
+                    after.shown.report = rates::between(&before.stats, &after.stats, seconds);
+                }
                 if view.paused {
                     shown.is_old = false;
                 } else {
                     shown = after.shown.clone();
                 }
-                before = after;
+                latest = Some(after);
             }
-            Err(error) if error.is_away() => shown.is_old = true,
-            Err(error) => return Err(error),
+            (Err(error), Some(_)) if error.is_away() => shown.is_old = true,
+            (Err(error), _) => return Err(error),
         }
     }
 }
@@ -85,12 +95,18 @@ struct Look {
     shown: Shown,
 }
 
-async fn look(connection: &Connection) -> Result<Look, CliError> {
-    let stats = sample(connection, &[]).await?;
-    let at = Instant::now();
-    let status = connection.daemon().get_status(GetStatusRequest {}).await?.into_inner();
-    let (arrays, problems) = (status.arrays, status.problems);
-    Ok(Look { at, stats, shown: Shown { arrays, problems, ..Shown::default() } })
+/// Looks at `moment`. A daemon that does not answer in time counts as away.
+async fn look(connection: &Connection, socket: &Path, moment: Instant) -> Result<Look, CliError> {
+    tokio::time::sleep_until(moment).await;
+    let answers = async {
+        let stats = sample(connection, &[]).await?;
+        let at = Instant::now();
+        let status = connection.daemon().get_status(GetStatusRequest {}).await?.into_inner();
+        let (arrays, problems) = (status.arrays, status.problems);
+        Ok(Look { at, stats, shown: Shown { arrays, problems, ..Shown::default() } })
+    };
+    let late = |_| CliError::no_daemon(socket, "it does not answer".to_owned());
+    tokio::time::timeout(CALL_TIMEOUT, answers).await.map_err(late)?
 }
 
 /// The keys that are pressed, if standard input is a terminal, and the terminal that gives each key at once while this
@@ -122,6 +138,8 @@ impl Typing {
         without_lines.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
         // A suspended command would leave these settings to the shell. 0 disables the key (`_POSIX_VDISABLE`).
         without_lines.special_codes[SpecialCodeIndex::VSUSP] = 0;
+        // A quit ends the process at once, and leaves the settings as well.
+        without_lines.special_codes[SpecialCodeIndex::VQUIT] = 0;
         without_lines.special_codes[SpecialCodeIndex::VMIN] = 1;
         without_lines.special_codes[SpecialCodeIndex::VTIME] = 0;
         tcsetattr(std::io::stdin(), OptionalActions::Now, &without_lines).ok()?;

@@ -2,6 +2,12 @@
 
 use crate::fake::{Script, Served, array};
 use crate::terminal::Terminal;
+use std::io::Read as _;
+use std::os::unix::net::UnixListener;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+use strake_testkit::Folder;
 
 fn healthy() -> Script {
     Script { arrays: vec![array(&["online"], &["in_sync"; 4])], ..Script::default() }
@@ -83,6 +89,32 @@ fn top_obeys_its_keys_and_gives_the_terminal_back() {
         let (status, printed) = terminal.end();
         assert_eq!(status.code(), Some(0), "{printed}");
         assert!(printed.starts_with("\x1b[?1049h") && printed.contains("\x1b[?25h\x1b[?1049l"));
+    }
+}
+
+/// History: `strake top` could be ended only by a kill while the daemon did not answer.
+#[test]
+fn a_daemon_that_hangs_keeps_nobody_from_ending_a_command() {
+    for words in [&["top"][..], &["iostat"], &["array", "list", "--watch"]] {
+        let folder = Folder::new("hangs");
+        let socket = folder.join("straked.sock");
+        let listener = UnixListener::bind(&socket).expect("the folder is ours");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_strake"));
+        command.arg("--socket").arg(&socket).args(words);
+        let mut terminal = Terminal::start(command);
+        let (mut calls, _) = listener.accept().expect("it calls");
+        calls.read_exact(&mut [0; 1]).expect("it asks");
+        terminal.interrupt();
+        // A command that goes on is refused after a while, and says so.
+        calls.set_read_timeout(Some(Duration::from_secs(30))).expect("there is such an option");
+        let reader = thread::spawn(move || {
+            let _ = calls.read_to_end(&mut Vec::new());
+        });
+        terminal.until(|_| false);
+        assert!(terminal.is_ordinary(), "{words:?}");
+        let (_, printed) = terminal.end();
+        assert!(!printed.contains("daemon"), "{words:?}: {printed}");
+        reader.join().expect("it ends");
     }
 }
 

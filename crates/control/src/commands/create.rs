@@ -100,6 +100,7 @@ fn create_now(
         kept_hosts: Vec::new(),
         copies: Vec::new(),
         silent: Vec::new(),
+        left_alone: Vec::new(),
     };
     // The creation does not start if it could not be recorded.
     control.run(|m| m.records.check_recordable(&record))?;

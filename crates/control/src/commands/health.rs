@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use strake_api::v1::{DriveHealth, GetDriveHealthRequest, ListDrivesRequest, ReleaseDrivesRequest};
 use strake_dev_uring::KernelDrive;
-use strake_nvme_wire::health::Smart;
 use strake_wording::{Text, say};
 
 use crate::bounded::{self, Silent};
@@ -16,6 +15,7 @@ use crate::drives::health::{HealthSource, Report, report_of, source_of_kernel};
 use crate::error::ControlError;
 use crate::limits::LOOK_LIMIT;
 use crate::manager::Manager;
+use crate::policy::sick::Page;
 use crate::upkeep::sick::health_source;
 use crate::view::health::message_of;
 
@@ -61,13 +61,13 @@ impl Control {
 }
 
 impl Manager {
-    /// Returns the last health pages of the drives of members, without a query.
+    /// Returns the last health pages of the drives of members and of spares, without a query.
     #[must_use]
     pub fn health_pages(&self) -> Vec<DriveHealth> {
-        let message = |(path, smart): (&String, &Smart)| {
-            message_of(path, &Report { smart: *smart, ..Report::default() })
+        let message = |page: &Page| {
+            message_of(&page.path, &Report { smart: page.smart, ..Report::default() })
         };
-        self.sick.pages.iter().map(message).collect()
+        self.sick.pages().map(message).collect()
     }
 }
 

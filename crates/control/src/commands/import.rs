@@ -49,6 +49,7 @@ impl Found {
             kept_hosts: Vec::new(),
             copies: Vec::new(),
             silent: Vec::new(),
+            left_alone: Vec::new(),
         }
     }
 

@@ -10,7 +10,7 @@ use crate::events::{EventKind, Note};
 use crate::manager::Manager;
 use crate::remedy::{job, split};
 use crate::upkeep::copies::cancel_waiting_copy;
-use crate::upkeep::replacement::{begin_cancel, settle_replacements};
+use crate::upkeep::replacement::{begin_cancel, leave_alone, settle_replacements};
 use crate::upkeep::settings::{end_pauses, put_settings};
 
 /// A change of a job, and the remaining wait.
@@ -89,6 +89,8 @@ fn begin_change_job(
         }
         ("cancel", None) if job.kind == "replace" => {
             let member = job.members.first().copied().unwrap_or_default();
+            // A replacement that was cancelled must not be started again automatically.
+            leave_alone(manager, at, member)?;
             if cancel_waiting_copy(manager, at, member)? {
                 tell_job(manager, &job, "was cancelled");
                 let result = "changed".to_owned();

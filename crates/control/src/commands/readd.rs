@@ -16,6 +16,7 @@ use crate::limits::{GLANCE_LIMIT, LOOK_LIMIT};
 use crate::manager::Manager;
 use crate::names::array_key;
 use crate::policy::members::is_out;
+use crate::state::running::Place;
 use crate::upkeep::check_readd::{Returned, check_return, put_prospect};
 use crate::upkeep::replacement::install_drive;
 use crate::upkeep::settings::end_pauses;
@@ -99,7 +100,10 @@ pub(crate) fn readd_now(
     wish: Wish,
 ) -> Result<(), ControlError> {
     let Returned { place, found, .. } = returned;
-    control.run(|m| m.records.remember_also(&place.array, &found.drive))?;
+    control.run(|m| {
+        check_wish(m, place, wish)?;
+        m.records.remember_also(&place.array, &found.drive)
+    })?;
     control.run(|m| {
         end_pauses(m);
         let at = m.find_running(&place.array)?;
@@ -108,10 +112,8 @@ pub(crate) fn readd_now(
     claim_grown(&found.drive, &found.label, &mut control_wait())?;
     let readding = control.run(|m| {
         m.check_open()?;
-        if wish == Wish::Upkeep && !m.records.settings(&place.array).auto_readd {
-            let what = format!("auto-readd of array {} was switched off meanwhile", place.name);
-            return Err(ControlError::state(what));
-        }
+        // Nothing was locked while the drive was written.
+        check_wish(m, place, wish)?;
         let at = m.find_running(&place.array)?;
         Ok(m.running[at].array.begin_readd(place.member, &found.drive, &found.label)?)
     })?;
@@ -123,6 +125,15 @@ pub(crate) fn readd_now(
         return Err(error.into());
     }
     control.run(|m| install_drive(m, place, found.drive.clone()))
+}
+
+/// Refuses a re-add that upkeep decided, if auto-readd was switched off since then.
+fn check_wish(manager: &Manager, place: &Place, wish: Wish) -> Result<(), ControlError> {
+    if wish == Wish::Command || manager.records.settings(&place.array).auto_readd {
+        return Ok(());
+    }
+    let what = format!("auto-readd of array {} was switched off in the meantime", place.name);
+    Err(ControlError::state(what))
 }
 
 fn places_of_members(

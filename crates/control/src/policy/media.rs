@@ -3,14 +3,16 @@
 
 use std::collections::BTreeMap;
 
+use strake_units::Uuid;
+
 /// The days that count.
 const WEEK: u64 = 7;
 /// Days of the week with new errors after which a drive should be replaced.
 const DAYS_MAX: usize = 3;
 
-/// The error counters of drives, by path, since the start of the daemon.
+/// The error counters of the drives of members, by identity of the member, since the start of the daemon.
 #[derive(Default)]
-pub(crate) struct MediaErrors(BTreeMap<String, Seen>);
+pub(crate) struct MediaErrors(BTreeMap<Uuid, Seen>);
 
 #[derive(Default)]
 struct Seen {
@@ -20,13 +22,17 @@ struct Seen {
 }
 
 impl MediaErrors {
-    /// Notes the counter of the drive at `path` on a day, which is a number that grows by 1 each day.
-    pub(crate) fn note(&mut self, path: &str, errors: u64, day: u64) {
-        let Some(seen) = self.0.get_mut(path) else {
+    /// Notes the counter of the drive of `member` on a day, which is a number that grows by 1 each day.
+    pub(crate) fn note(&mut self, member: Uuid, errors: u64, day: u64) {
+        let Some(seen) = self.0.get_mut(&member) else {
             // Errors before the start of the daemon have no day.
-            self.0.insert(path.to_owned(), Seen { errors, days: Vec::new() });
+            self.0.insert(member, Seen { errors, days: Vec::new() });
             return;
         };
+        if errors < seen.errors {
+            // The counter was reset, or belongs to another drive with a copy of the label.
+            seen.days.clear();
+        }
         if errors > seen.errors && seen.days.last() != Some(&day) {
             seen.days.push(day);
         }
@@ -34,14 +40,14 @@ impl MediaErrors {
         seen.days.retain(|with_errors| with_errors + WEEK > day);
     }
 
-    /// Forgets all drives that are not at one of these paths.
-    pub(crate) fn retain(&mut self, is_there: impl Fn(&str) -> bool) {
-        self.0.retain(|path, _| is_there(path));
+    /// Forgets all members but these.
+    pub(crate) fn retain(&mut self, is_member: impl Fn(&Uuid) -> bool) {
+        self.0.retain(|member, _| is_member(member));
     }
 
-    /// Returns the reason why the drive at `path` should be replaced, if any.
-    pub(crate) fn judge(&self, path: &str) -> Option<String> {
-        let days = self.0.get(path)?.days.len();
+    /// Returns the reason why the drive of `member` should be replaced, if any.
+    pub(crate) fn judge(&self, member: Uuid) -> Option<String> {
+        let days = self.0.get(&member)?.days.len();
         (days >= DAYS_MAX)
             .then(|| format!("the drive had new media errors on {days} of {WEEK} days"))
     }
@@ -50,13 +56,17 @@ impl MediaErrors {
 #[cfg(test)]
 mod tests {
     use super::MediaErrors;
+    use strake_units::Uuid;
+
+    const MEMBER: Uuid = Uuid([1; 16]);
+    const OTHER: Uuid = Uuid([2; 16]);
 
     /// Notes the counters in turn, and returns the verdict after each.
     fn verdicts(counters: &[(u64, u64)]) -> Vec<bool> {
         let mut media = MediaErrors::default();
         let verdict = |(day, errors): &(u64, u64)| {
-            media.note("/dev/nvme0n1", *errors, *day);
-            media.judge("/dev/nvme0n1").is_some()
+            media.note(MEMBER, *errors, *day);
+            media.judge(MEMBER).is_some()
         };
         counters.iter().map(verdict).collect()
     }
@@ -68,17 +78,21 @@ mod tests {
         assert_eq!(verdicts(&[(0, 0), (0, 1), (0, 2), (0, 3), (0, 4)]), [false; 5], "one day");
         assert_eq!(verdicts(&[(0, 500), (1, 500), (2, 500), (3, 500)]), [false; 4], "no growth");
         assert_eq!(verdicts(&[(0, 9), (1, 10), (2, 11)]), [false; 3], "earlier errors have no day");
-        // Another drive is at the path, and counts from 0.
-        assert_eq!(verdicts(&[(0, 5), (1, 6), (2, 7), (3, 0), (4, 1)])[2..], [false, false, true]);
     }
 
     #[test]
-    fn a_drive_that_is_gone_is_forgotten() {
+    fn a_counter_that_falls_starts_again() {
+        assert_eq!(verdicts(&[(0, 5), (1, 6), (2, 7), (3, 0), (4, 1), (5, 2)]), [false; 6]);
+        assert!(verdicts(&[(0, 5), (1, 0), (2, 1), (3, 2), (4, 3)])[4]);
+    }
+
+    #[test]
+    fn a_member_that_is_gone_is_forgotten() {
         let mut media = MediaErrors::default();
-        (0..4).for_each(|day| media.note("/dev/nvme0n1", day, day));
-        assert!(media.judge("/dev/nvme0n1").is_some_and(|why| why.contains("3 of 7 days")));
-        assert_eq!(media.judge("/dev/nvme1n1"), None);
-        media.retain(|path| path == "/dev/nvme1n1");
-        assert_eq!(media.judge("/dev/nvme0n1"), None);
+        (0..4).for_each(|day| media.note(MEMBER, day, day));
+        assert!(media.judge(MEMBER).is_some_and(|why| why.contains("3 of 7 days")));
+        assert_eq!(media.judge(OTHER), None);
+        media.retain(|member| *member == OTHER);
+        assert_eq!(media.judge(MEMBER), None);
     }
 }

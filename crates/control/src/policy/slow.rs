@@ -2,7 +2,8 @@
 //! delays every request to its array. The engine avoids a member that is suddenly much slower; this comparison finds a
 //! drive that is moderately slower all the time.
 //!
-//! Peers are the other members of the array with drives of the same model: the array gives all of them the same load.
+//! Peers are the other members of the array with drives of the same model and a similar number of operations: a part of
+//! the array that is used more than others makes its members slower than the rest, without a fault of their drives.
 //! Source: Lu et al., Perseus: A Fail-Slow Detection Framework for Cloud Storage Systems, FAST '23.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,8 +15,12 @@ use strake_units::{Nanos, Uuid};
 const EVERY: Duration = Duration::from_secs(3600);
 /// Consecutive times in which a drive must be slow: the garbage collection of a drive may take an hour.
 const TIMES: u32 = 3;
+/// Consecutive times without load after which earlier times are forgotten.
+const IDLE_MAX: u32 = 24;
 /// Operations of a member without which its mean says little.
 const OPERATIONS_MIN: u64 = 1000;
+/// A peer has at most this many times the operations of the median, and at least this part of it.
+const SIMILAR: u64 = 2;
 /// Peers without which it is unknown which drive is the exception.
 const PEERS_MIN: usize = 3;
 /// A slow drive takes this many times as long as its peers, and longer by at least [`EXCESS_MIN`].
@@ -35,11 +40,11 @@ pub(crate) struct Work {
 impl Work {
     /// Returns what was added since `before`. The counters of a member begin at 0 when its array is started.
     fn since(self, before: Self) -> Self {
-        if self.operations < before.operations {
+        if self.operations < before.operations || self.took < before.took {
             return self;
         }
         let (operations, took) =
-            (self.operations - before.operations, Nanos(self.took.0.saturating_sub(before.took.0)));
+            (self.operations - before.operations, self.took.since(before.took));
         Self { operations, took }
     }
 
@@ -61,14 +66,22 @@ pub(crate) struct Observed {
     pub(crate) writes: Work,
 }
 
+/// Comparisons in a row.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Streak {
+    /// Those in which the member was slow.
+    slow: u32,
+    /// Those without load since then.
+    idle: u32,
+}
+
 /// What is known of members between two comparisons.
 #[derive(Default)]
 pub(crate) struct Slow {
     compared: Option<Instant>,
     /// Reads and writes at the last comparison.
     before: BTreeMap<Uuid, [Work; 2]>,
-    /// Comparisons in a row in which a member was slow.
-    times: BTreeMap<Uuid, u32>,
+    streaks: BTreeMap<Uuid, Streak>,
 }
 
 impl Slow {
@@ -96,17 +109,17 @@ impl Slow {
         }
         let all = || arrays.iter().flatten();
         self.before = all().map(|member| (member.uuid, [member.reads, member.writes])).collect();
-        self.times.retain(|uuid, _| all().any(|member| member.uuid == *uuid));
+        self.streaks.retain(|uuid, _| all().any(|member| member.uuid == *uuid));
         found
     }
 
     fn compare_peers(&mut self, peers: &[&Observed], found: &mut Vec<(Uuid, String)>) {
-        let means = |kind: usize| -> Vec<Option<Nanos>> {
-            let mean = |peer: &&Observed| {
+        let means = |kind: usize| {
+            let added = |peer: &&Observed| {
                 let before = self.before.get(&peer.uuid).map_or(Work::default(), |b| b[kind]);
-                [peer.reads, peer.writes][kind].since(before).mean()
+                [peer.reads, peer.writes][kind].since(before)
             };
-            peers.iter().map(mean).collect()
+            means_of_similar(&peers.iter().map(added).collect::<Vec<_>>())
         };
         let (reads, writes) = (means(0), means(1));
         let why = |at| {
@@ -114,24 +127,32 @@ impl Slow {
             reads.or_else(|| exception("writes", &writes, at))
         };
         let slow: Vec<Option<String>> = (0..peers.len()).map(why).collect();
-        if slow.iter().flatten().count() * ONE_IN > peers.len() {
-            return;
-        }
+        let many = slow.iter().flatten().count() * ONE_IN > peers.len();
         for (at, (peer, why)) in peers.iter().zip(slow).enumerate() {
-            let times = self.times.entry(peer.uuid).or_default();
-            match why {
-                Some(why) => {
-                    *times = times.saturating_add(1);
-                    if *times >= TIMES {
-                        found.push((peer.uuid, format!("for {times} hours, {why}")));
-                    }
-                }
-                None if reads[at].is_some() || writes[at].is_some() => *times = 0,
-                // Without load, nothing is known.
-                None => {}
+            let has_load = reads[at].is_some() || writes[at].is_some();
+            let streak = self.streaks.entry(peer.uuid).or_default();
+            *streak = match &why {
+                _ if many => Streak::default(),
+                Some(_) => Streak { slow: streak.slow.saturating_add(1), idle: 0 },
+                None if has_load || streak.idle >= IDLE_MAX => Streak::default(),
+                None => Streak { idle: streak.idle + 1, ..*streak },
+            };
+            if let Some(why) = why.filter(|_| streak.slow >= TIMES) {
+                found.push((peer.uuid, format!("for {} hours, {why}", streak.slow)));
             }
         }
     }
+}
+
+/// The mean latency of each peer; `None` for a peer with few operations, or with many more or fewer than the others.
+fn means_of_similar(works: &[Work]) -> Vec<Option<Nanos>> {
+    let mut counts: Vec<u64> =
+        works.iter().map(|work| work.operations).filter(|n| *n >= OPERATIONS_MIN).collect();
+    counts.sort_unstable();
+    let Some(median) = counts.get(counts.len() / 2).copied() else { return vec![None; works.len()] };
+    let similar = median / SIMILAR..=median.saturating_mul(SIMILAR);
+    let mean = |work: &Work| similar.contains(&work.operations).then(|| work.mean()).flatten();
+    works.iter().map(mean).collect()
 }
 
 /// Says by how much the drive at `at` is slower than the others, if it is.

@@ -6,6 +6,8 @@ use strake_engine::{ArrayStatus, Drive, MemberStatus};
 use strake_units::ByteSize;
 
 use crate::error::{ControlError, ControlErrorKind};
+use crate::policy::members::is_out;
+use crate::policy::sick::Urgency;
 use crate::record::store::SpareRecord;
 
 /// The state of a spare.
@@ -114,23 +116,22 @@ pub(crate) fn is_of_the_drive(kind: ControlErrorKind) -> bool {
     }
 }
 
-/// Returns the slots of members that a spare should replace now: members that are out or, without such members, the
-/// first member that `is_sick`. Returns none while a member is being copied to its replacement, because an array
-/// accepts no other drive meanwhile.
+/// Returns the slots of members that a spare should replace now: members that are out or, without such members, the one
+/// that is most `urgent`. Returns none while a member is being copied to its replacement, because an array accepts no
+/// other drive meanwhile.
 pub(crate) fn slots_for_spares(
     status: &ArrayStatus,
-    is_sick: impl Fn(&MemberStatus) -> bool,
+    urgent: impl Fn(&MemberStatus) -> Option<Urgency>,
 ) -> Vec<usize> {
-    let slots = |test: &dyn Fn(&MemberStatus) -> bool| -> Vec<usize> {
-        let members = status.members.iter().enumerate();
-        members.filter(|(_, m)| test(m)).map(|(slot, _)| slot).collect()
-    };
     if status.replace.is_some() {
         return Vec::new();
     }
-    let out = slots(&crate::policy::members::is_out);
+    let members = || status.members.iter().enumerate();
+    let out = members().filter(|(_, member)| is_out(member)).map(|(slot, _)| slot);
+    let out: Vec<usize> = out.collect();
     if !out.is_empty() || status.rebuild.is_some() {
         return out;
     }
-    slots(&is_sick).into_iter().take(1).collect()
+    let sick = members().filter_map(|(slot, member)| Some((urgent(member)?, slot)));
+    sick.min().map(|(_, slot)| slot).into_iter().collect()
 }

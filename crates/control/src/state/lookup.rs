@@ -268,6 +268,7 @@ mod tests {
             kept_hosts: Vec::new(),
             copies: vec![copy],
             silent: Vec::new(),
+            left_alone: Vec::new(),
         };
         let nvme =
             SubsystemRecord { nqn: "nqn".into(), hosts: Vec::new(), namespace: 1, secure: false };

@@ -6,15 +6,40 @@ use super::{
 };
 use crate::error::ControlErrorKind::{NotFound, State};
 use crate::events::EventKind;
+use crate::policy::sick::Subject;
 use crate::upkeep::spares::use_spare;
-use strake_api::v1::{DestroyArrayRequest, ReplaceMemberRequest, UndeleteArrayRequest};
-use strake_units::Uuid;
+use strake_api::v1::{
+    DestroyArrayRequest, ListEventsRequest, ReplaceMemberRequest, UndeleteArrayRequest,
+};
+use strake_nvme_wire::health::Smart;
 
 /// A RAID 6 of four drives whose copies are paused in the engine, and two more drives.
 fn stage() -> (Testbed, Vec<String>) {
     let (control, drives) = Testbed::raid6(6);
     hold(&control, true);
     (control, drives)
+}
+
+fn predicts() -> Smart {
+    Smart { warnings: 0b1000, ..Smart::default() }
+}
+
+fn worn() -> Smart {
+    Smart { wear_percent: 95, ..Smart::default() }
+}
+
+fn few_spare_blocks() -> Smart {
+    Smart { spare_percent: 13, spare_threshold_percent: 10, ..Smart::default() }
+}
+
+/// The drive of a member.
+fn subject(control: &Testbed, slot: usize) -> Subject {
+    Subject::Member(control.tank().members[slot].uuid.parse().expect("an identity"))
+}
+
+/// Gives a drive this health page.
+fn report(control: &Testbed, subject: &Subject, page: Smart) {
+    control.with(|m| m.sick.keep_page(subject.clone(), page)).expect("it answers");
 }
 
 #[test]
@@ -152,10 +177,10 @@ fn an_array_destroyed_right_after_two_copies_is_brought_back_whole() {
 
 #[test]
 fn a_sick_member_is_copied_to_a_spare_unless_the_operator_cancelled_that() {
-    let (control, drives) = stage();
+    let (mut control, drives) = stage();
     control.add_spare(&spare(&drives[4])).expect("it is a spare");
-    let member: Uuid = control.tank().members[1].uuid.parse().expect("an identity");
-    control.with(|m| m.sick.call(member, "it said so")).expect("it answers");
+    let member = subject(&control, 1);
+    report(&control, &member, predicts());
     tick_until(&control, "the copy", || control.tank().members[1].replacement == drives[4]);
     assert!(has(&control, EventKind::SpareUsed));
     let cancel = change_job("tank/replace", "cancel");
@@ -163,6 +188,91 @@ fn a_sick_member_is_copied_to_a_spare_unless_the_operator_cancelled_that() {
     control.add_spare(&spare(&drives[5])).expect("it is a spare");
     control.ticks(5);
     assert!(control.tank().members[1].replacement.is_empty());
+    // The decision of the operator outlasts the daemon.
+    control.restart();
+    report(&control, &member, predicts());
+    control.ticks(5);
+    assert!(control.tank().members[1].replacement.is_empty());
+}
+
+/// Drives of one age reach the limit together: the last spare is kept for a failure.
+#[test]
+fn a_worn_member_is_replaced_only_while_another_spare_remains() {
+    let (control, drives) = stage();
+    control.add_spare(&spare(&drives[4])).expect("it is a spare");
+    for slot in [1, 2] {
+        report(&control, &subject(&control, slot), worn());
+    }
+    control.ticks(5);
+    assert!(has(&control, EventKind::MemberSick));
+    assert!(!has(&control, EventKind::SpareUsed) && !has(&control, EventKind::SpareNone));
+    control.add_spare(&spare(&drives[5])).expect("it is a spare");
+    tick_until(&control, "the copy", || !control.tank().members[1].replacement.is_empty());
+    hold(&control, false);
+    tick_until(&control, "the end", || has(&control, EventKind::ReplaceFinished));
+    control.ticks(5);
+    assert_eq!(control.tank().members[2].path, drives[2], "the last spare is kept");
+    report(&control, &subject(&control, 2), predicts());
+    tick_until(&control, "the other copy", || control.tank().members[2].path != drives[2]);
+}
+
+/// A drive that predicts its failure is copied before one that is worn, whatever their slots.
+#[test]
+fn the_most_urgent_member_is_copied_first() {
+    let (control, drives) = stage();
+    report(&control, &subject(&control, 0), worn());
+    report(&control, &subject(&control, 2), predicts());
+    control.tick().expect("it answers");
+    for drive in &drives[4..] {
+        control.add_spare(&spare(drive)).expect("it is a spare");
+    }
+    tick_until(&control, "the copy", || !control.tank().members[2].replacement.is_empty());
+    assert!(control.tank().members[0].replacement.is_empty());
+}
+
+#[test]
+fn a_spare_that_is_sick_itself_replaces_only_a_member_that_is_out() {
+    for page in [predicts(), worn()] {
+        let (control, drives) = stage();
+        let sick = |drive: &str| {
+            control.add_spare(&spare(drive)).expect("it is a spare");
+            let identity = control.with(|m| m.records.spares.last().map(|s| s.identity.clone()));
+            let identity = identity.expect("it answers").expect("there is one");
+            report(&control, &Subject::Spare(identity), page);
+        };
+        sick(&drives[4]);
+        report(&control, &subject(&control, 1), predicts());
+        control.ticks(5);
+        assert!(control.tank().members[1].replacement.is_empty());
+        assert!(has(&control, EventKind::SpareNone));
+        control.add_spare(&spare(&drives[5])).expect("it is a spare");
+        tick_until(&control, "the copy", || control.tank().members[1].replacement == drives[5]);
+        hold(&control, false);
+        tick_until(&control, "the end", || has(&control, EventKind::ReplaceFinished));
+        control.fail_member(&fail("tank", 0)).expect("redundancy is left");
+        tick_until(&control, "the rebuild", || control.tank().members[0].path == drives[4]);
+    }
+}
+
+/// A comparison or a forecast may be wrong.
+#[test]
+fn a_member_that_is_only_watched_is_reported_and_stays() {
+    let (control, drives) = stage();
+    for drive in &drives[4..] {
+        control.add_spare(&spare(drive)).expect("it is a spare");
+    }
+    report(&control, &subject(&control, 1), few_spare_blocks());
+    control.ticks(5);
+    assert!(has(&control, EventKind::MemberSick));
+    assert!(!has(&control, EventKind::SpareUsed));
+    // It becomes urgent, and is reported again.
+    report(&control, &subject(&control, 1), predicts());
+    tick_until(&control, "the copy", || !control.tank().members[1].replacement.is_empty());
+    let request = ListEventsRequest { kind: "member_sick".into(), ..Default::default() };
+    let events = control.events().list(&request).expect("the request is fine");
+    let causes: Vec<&str> = events.iter().map(|event| event.cause.as_str()).collect();
+    assert_eq!(causes.len(), 2, "{causes:?}");
+    assert!(causes[0].contains("13 %") && causes[1].contains("read-only"), "{causes:?}");
 }
 
 /// History: an array refused a spare while another member was being copied. The spare was therefore marked as failed,

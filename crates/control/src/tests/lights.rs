@@ -131,8 +131,7 @@ fn d29_lights_follow_members_spares_and_failures() {
     let sick = sick.expect("it has an identity");
     bed.control
         .with(|m| {
-            m.sick.call(sick, "it predicts its failure");
-            m.sick.leave_alone(sick);
+            m.sick.slow.insert(sick, "for 3 hours, its reads took long".to_owned());
         })
         .expect("it answers");
     bed.check(&["fail", "pfa", "ok", "hotspare"]);

@@ -65,7 +65,7 @@ pub(crate) fn look_at_lights(control: &Control, every: Duration) -> Result<(), C
 fn facts(manager: &Manager) -> Facts {
     let mut facts = Facts::new();
     for running in &manager.running {
-        add_array(&mut facts, &running.array.status(), |uuid| manager.sick.why.contains_key(&uuid));
+        add_array(&mut facts, &running.array.status(), |uuid| manager.sick.is_sick(uuid));
     }
     for spare in &manager.records.spares {
         let fact = match manager.spares.get(spare) {

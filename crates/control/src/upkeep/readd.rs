@@ -119,6 +119,12 @@ fn take_back(
         }
         match &taken {
             Ok(()) => note.into_iter().for_each(|note| m.record(note)),
+            Err(error)
+                if error.kind == ControlErrorKind::State
+                    && !m.records.settings(&candidate.array).auto_readd =>
+            {
+                tell_switched_off(m, &returned.place, &candidate.path);
+            }
             Err(error) => {
                 tell_not_taken(m, &returned.place, &candidate.path, error);
                 m.returns.look_later(member);
@@ -267,6 +273,22 @@ fn stop_waiting(
         manager.returns.leave_to_hand(awaited);
         note_silent(manager);
     }
+}
+
+/// Reports a member that was to be re-added when auto-readd was switched off.
+fn tell_switched_off(manager: &mut Manager, place: &Place, path: &str) {
+    let Place { name, member, .. } = place;
+    let what = format!(
+        "member {member} of array {name} is not re-added from {path}, because auto-readd was switched off"
+    );
+    let readd = ReaddMemberRequest {
+        name: name.clone(),
+        member: Some(member.0.into()),
+        drive: path.to_owned(),
+        dry_run: false,
+    };
+    let note = Note::of_array(EventKind::MemberReturned, &name, what);
+    manager.record(note.member(member.at()).next(readd));
 }
 
 fn tell_not_taken(manager: &mut Manager, place: &Place, path: &str, error: &ControlError) {

@@ -80,12 +80,26 @@ pub(crate) fn begin_cancel(
     member: u32,
 ) -> Result<Pending, ControlError> {
     let member = MemberIndex(member as u8);
-    let array = &manager.running[at].array;
-    let uuid = array.status().members[member.at()].uuid;
-    let pending = array.begin_cancel_replace(member)?;
-    // A cancelled replace must not be started again automatically.
-    manager.sick.leave_alone(uuid);
-    Ok(pending)
+    Ok(manager.running[at].array.begin_cancel_replace(member)?)
+}
+
+/// Records that no spare replaces a member while it serves, because an operator cancelled its replacement.
+pub(crate) fn leave_alone(
+    manager: &mut Manager,
+    at: usize,
+    member: u32,
+) -> Result<(), ControlError> {
+    let running = &manager.running[at];
+    let members: Vec<String> =
+        running.array.status().members.iter().map(|member| member.uuid.to_string()).collect();
+    let (array, member) = (running.uuid(), &members[member as usize]);
+    let mut config = manager.records.config.clone();
+    let Some(record) = config.arrays.iter_mut().find(|record| record.uuid == array) else {
+        return Ok(());
+    };
+    record.left_alone.retain(|left| members.contains(left) && left != member);
+    record.left_alone.push(member.clone());
+    manager.records.put(&config)
 }
 
 /// Deletes the record of a copy of a member. The copy finished, or it is no longer required.

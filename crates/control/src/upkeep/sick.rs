@@ -8,47 +8,50 @@ use strake_wording::replace;
 
 use crate::control::Control;
 use crate::drives::health::{HealthSource, source_of_kernel};
-use crate::drives::probe::Target;
+use crate::drives::probe::{Probes, Target};
 use crate::error::ControlError;
 use crate::events::{EventKind, Note};
 use crate::manager::Manager;
-use crate::policy::sick::Sick;
+use crate::policy::sick::Subject;
 
 /// Time between two queries of the health of drives.
 const ASK_EVERY: Duration = Duration::from_secs(60);
 /// Seconds of a day.
 const DAY_S: u64 = 86_400;
 
-/// Queries the health of the drives of members, at most once in [`ASK_EVERY`].
+/// Queries the health of the drives of members and of spares, at most once in [`ASK_EVERY`].
 pub(crate) fn ask_drives(control: &Control) -> Result<(), ControlError> {
     let due = control.with(drives_to_ask)?;
-    let Some((probes, targets)) = due else { return Ok(()) };
-    let asked: BTreeSet<String> = targets.iter().map(|target| target.path.clone()).collect();
+    let Some((probes, drives)) = due else { return Ok(()) };
+    let (subjects, targets): (Vec<Subject>, Vec<Target>) = drives.into_iter().unzip();
     let seen = probes.look(targets);
     control.run(|m| {
-        let answered = seen.into_iter().filter_map(|(path, probe)| Some((path, probe.health?)));
-        m.sick.pages = answered.collect();
+        let answered = subjects.iter().zip(seen);
+        let answered = answered
+            .filter_map(|(subject, (path, probe))| Some((subject.clone(), path, probe.health?)))
+            .collect();
         let day = m.started.elapsed().as_secs() / DAY_S;
-        let Sick { pages, media, .. } = &mut m.sick;
-        pages.iter().for_each(|(path, page)| media.note(path, page.media_errors, day));
-        media.retain(|path| asked.contains(path));
+        m.sick.note_pages(&subjects.iter().cloned().collect(), answered, Instant::now(), day);
         Ok(())
     })
 }
 
-/// The drives of members that report their health; `None` if the next query is not yet due.
-fn drives_to_ask(manager: &mut Manager) -> Option<(crate::drives::probe::Probes, Vec<Target>)> {
+/// The drives of members and the spares that report their health; `None` if the next query is not yet due.
+fn drives_to_ask(manager: &mut Manager) -> Option<(Probes, Vec<(Subject, Target)>)> {
     if manager.sick.asked.is_some_and(|asked| asked.elapsed() < ASK_EVERY) {
         return None;
     }
     manager.sick.asked = Some(Instant::now());
     let members = manager.running.iter().flat_map(|running| running.array.status().members);
-    let targets = members.filter_map(|member| {
-        let health = Some(health_source(manager, &member.path)?);
-        Some(Target { path: member.path, bytes: None, health })
+    let members = members.map(|member| (Subject::Member(member.uuid), member.path));
+    let spares = manager.records.spares.iter();
+    let spares = spares.map(|spare| (Subject::Spare(spare.identity.clone()), spare.path.clone()));
+    let drives = members.chain(spares).filter_map(|(subject, path)| {
+        let health = Some(health_source(manager, &path)?);
+        Some((subject, Target { path, bytes: None, health }))
     });
-    let targets = targets.collect();
-    Some((manager.drives.probes().clone(), targets))
+    let drives = drives.collect();
+    Some((manager.drives.probes().clone(), drives))
 }
 
 /// The source of the health of the drive at `path`; `None` if the drive is not NVMe, or if it is taken from the kernel
@@ -61,7 +64,7 @@ pub(crate) fn health_source(manager: &Manager, path: &str) -> Option<Arc<dyn Hea
     open.health.clone()
 }
 
-/// Reports each member that should be replaced, once.
+/// Reports each member that should be replaced: once, and again when it becomes more urgent.
 pub(crate) fn notice_sick(manager: &mut Manager) {
     let mut there = BTreeSet::new();
     for at in 0..manager.running.len() {
@@ -70,8 +73,9 @@ pub(crate) fn notice_sick(manager: &mut Manager) {
         let name = &status.name;
         for (slot, member) in status.members.iter().enumerate() {
             there.insert(member.uuid);
-            let Some(why) = manager.sick.judge(member, settings) else { continue };
-            if manager.sick.why.insert(member.uuid, why.clone()).is_some() {
+            let reason = manager.sick.judge(member, settings);
+            let why = reason.as_ref().map(|reason| reason.why.clone()).unwrap_or_default();
+            if !manager.sick.note(member.uuid, reason) {
                 continue;
             }
             let what =
@@ -80,6 +84,5 @@ pub(crate) fn notice_sick(manager: &mut Manager) {
             manager.record(note.member(slot).cause(why).next(replace(name, Some(slot as u32), "")));
         }
     }
-    manager.sick.why.retain(|uuid, _| there.contains(uuid));
-    manager.sick.left_alone.retain(|uuid| there.contains(uuid));
+    manager.sick.retain(|uuid| there.contains(uuid));
 }

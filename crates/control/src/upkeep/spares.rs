@@ -1,7 +1,7 @@
 //! Spares that are opened, reported as missing, and used without a command.
 
 use strake_api::v1::AddSpareRequest;
-use strake_engine::Drive;
+use strake_engine::{Drive, MemberStatus};
 use strake_wording::{replace, say};
 
 use crate::actions::Pace;
@@ -18,6 +18,8 @@ use crate::limits::GLANCE_LIMIT;
 use crate::manager::Manager;
 use crate::names::array_key;
 use crate::policy::advice::spare_next;
+use crate::policy::members::is_out;
+use crate::policy::sick::Urgency;
 use crate::policy::spares::{SpareState, fits, is_of_the_drive, slots_for_spares, unusable};
 use crate::record::store::SpareRecord;
 use crate::state::running::Running;
@@ -187,12 +189,20 @@ impl Manager {
         if status.lost || !self.records.settings(&running.uuid()).auto_replace {
             return Vec::new();
         }
-        slots_for_spares(&status, |member| self.sick.wants_spare(member))
+        slots_for_spares(&status, |member| self.wants_spare(&running.uuid(), member))
+    }
+
+    /// How urgently a spare should replace a member that serves; `None` if none should.
+    fn wants_spare(&self, array: &str, member: &MemberStatus) -> Option<Urgency> {
+        let record = self.records.record_of(array);
+        let uuid = member.uuid.to_string();
+        let is_left_alone = record.is_some_and(|record| record.left_alone.contains(&uuid));
+        self.sick.wants_spare(member).filter(|_| !is_left_alone)
     }
 }
 
-/// Chooses the smallest spare that fits; spares that are reserved for the array come first. If no spare fits, this is
-/// reported once.
+/// Chooses the smallest spare that fits: first those whose drives have nothing to report, and among them those that are
+/// reserved for the array. If no spare fits, this is reported once.
 pub(crate) fn choose_spare(
     manager: &mut Manager,
     array: &str,
@@ -203,24 +213,27 @@ pub(crate) fn choose_spare(
     let running = manager.running_of(array)?;
     let status = running.array.status();
     let member = &status.members[slot];
-    if !crate::policy::members::is_out(member) && !manager.sick.wants_spare(member) {
+    let urgency = manager.wants_spare(array, member);
+    if !is_out(member) && urgency.is_none() {
         return None;
     }
+    let settings = manager.records.settings(array);
+    let is_fit = |s: &SpareRecord| manager.sick.is_fit(&s.identity, settings);
     // After a crash, the drive of a copy can still be recorded as a spare.
     let usable = |s: &&SpareRecord| {
         manager.spares.ready(s).is_some_and(|drive| fits(&status, drive).is_ok())
             && manager.records.promised(&s.identity, None).is_none()
     };
     let own = |s: &&SpareRecord| s.array == array || s.array.is_empty();
-    let best = manager
-        .records
-        .spares
-        .iter()
-        .filter(own)
-        .filter(usable)
-        .min_by_key(|s| (s.array.is_empty(), s.bytes));
-    if let Some(best) = best {
-        return Some((place, best.clone()));
+    let spares = manager.records.spares.iter().filter(own).filter(usable);
+    let mut spares: Vec<&SpareRecord> = spares.filter(|s| is_out(member) || is_fit(s)).collect();
+    spares.sort_by_key(|s| (!is_fit(s), s.array.is_empty(), s.bytes));
+    if !is_out(member) && urgency == Some(Urgency::Worn) && spares.len() < 2 {
+        // The last spare is kept for a failure. The event about the member has named the command.
+        return None;
+    }
+    if let Some(best) = spares.first() {
+        return Some((place, (*best).clone()));
     }
     let name = place.name;
     let reported = manager.entries.get_mut(array).and_then(|entry| entry.seen.as_mut());

@@ -66,6 +66,47 @@ fn an_hour_without_load_changes_nothing() {
 }
 
 #[test]
+fn a_day_without_load_ends_a_streak() {
+    let hour = [100, 100, 210, 110];
+    for (idle, found) in [(24, 1), (25, 0)] {
+        let mut array = Array::of(&SAME);
+        array.reads(&hour);
+        array.reads(&hour);
+        (0..idle).for_each(|_| assert!(array.hour().is_empty()));
+        assert_eq!(array.reads(&hour).len(), found, "{idle} hours");
+    }
+}
+
+/// All members were slow for an hour, as after a port has failed.
+#[test]
+fn an_hour_in_which_many_are_slow_ends_a_streak() {
+    let mut array = Array::of(&[SAME[0]; 8]);
+    let hour = [100, 100, 210, 110, 100, 100, 100, 100];
+    array.reads(&hour);
+    array.reads(&hour);
+    assert!(array.reads(&[100, 100, 900, 900, 900, 100, 100, 100]).is_empty());
+    assert!(array.reads(&hour).is_empty());
+    assert!(array.reads(&hour).is_empty());
+    assert_eq!(array.reads(&hour).len(), 1);
+}
+
+/// A part of the array that is used more than others: its members get more operations, and queue them.
+#[test]
+fn members_of_a_busy_part_of_the_array_are_not_slow() {
+    for (operations, found) in [(20, 1), (21, 0)] {
+        let mut array = Array::of(&SAME);
+        let hours = (0..5).map(|_| {
+            for (at, member) in array.members.iter_mut().enumerate() {
+                let (tenths, micros) = if at == 1 { (operations, 400) } else { (10, 100) };
+                Array::add(&mut member.reads, tenths * OPERATIONS_MIN / 10, micros);
+            }
+            array.hour().len()
+        });
+        assert_eq!(hours.max(), Some(found), "{operations}");
+    }
+}
+
+#[test]
 fn writes_count_like_reads_and_each_kind_by_itself() {
     let mut array = Array::of(&SAME);
     for hour in 1..=3 {
@@ -106,6 +147,15 @@ fn what_is_no_exception_is_not_found() {
     }
 }
 
+#[test]
+fn a_sum_that_fell_begins_again() {
+    let before = Work { operations: 10, took: Nanos(1000) };
+    let after = Work { operations: 20, took: Nanos(900) };
+    assert_eq!(after.since(before), after);
+    let more = Work { operations: 20, took: Nanos(1500) };
+    assert_eq!(more.since(before), Work { operations: 10, took: Nanos(500) });
+}
+
 /// An array that was started again counts from 0, and a member that left is forgotten.
 #[test]
 fn counters_may_begin_again_and_members_may_go() {
@@ -119,6 +169,6 @@ fn counters_may_begin_again_and_members_may_go() {
     assert_eq!(array.reads(&hour).len(), 1);
     let slow = array.members.remove(2);
     assert!(array.reads(&[100, 100, 110]).is_empty());
-    assert_eq!(array.slow.times.len(), 3);
+    assert_eq!(array.slow.streaks.len(), 3);
     assert!(!array.slow.before.contains_key(&slow.uuid));
 }

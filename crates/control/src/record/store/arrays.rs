@@ -34,6 +34,9 @@ pub struct ArrayRecord {
     /// Members that were given up because they did not answer, and are taken back when they do.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub silent: Vec<SilentRecord>,
+    /// Identities of members whose replacement an operator cancelled. No spare replaces them while they serve.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_alone: Vec<String>,
 }
 
 /// A member that was given up because its drive did not answer in time.

@@ -149,7 +149,9 @@ fn means_of_similar(works: &[Work]) -> Vec<Option<Nanos>> {
     let mut counts: Vec<u64> =
         works.iter().map(|work| work.operations).filter(|n| *n >= OPERATIONS_MIN).collect();
     counts.sort_unstable();
-    let Some(median) = counts.get(counts.len() / 2).copied() else { return vec![None; works.len()] };
+    let Some(median) = counts.get(counts.len() / 2).copied() else {
+        return vec![None; works.len()];
+    };
     let similar = median / SIMILAR..=median.saturating_mul(SIMILAR);
     let mean = |work: &Work| similar.contains(&work.operations).then(|| work.mean()).flatten();
     works.iter().map(mean).collect()

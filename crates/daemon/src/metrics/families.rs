@@ -234,8 +234,10 @@ pub const FAMILIES: &[Family] = &[
         "Part of the spare blocks of a drive that is left.",
         |s, to| {
             // A drive that does not count its spare blocks reports 0 for both.
-            let counts = |page: &DriveHealth| page.spare_percent > 0 || page.spare_threshold_percent > 0;
-            of_health(s, to, |page| counts(page).then(|| f64::from(page.spare_percent) / 100.0));
+            of_health(s, to, |page| {
+                let counts = page.spare_percent > 0 || page.spare_threshold_percent > 0;
+                counts.then(|| f64::from(page.spare_percent) / 100.0)
+            });
         },
     ),
     gauge("strake_drive_temperature_celsius", "Temperature of a drive.", |s, to| {

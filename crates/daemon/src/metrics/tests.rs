@@ -52,6 +52,7 @@ fn full() -> Snapshot {
         warnings: vec!["temperature".into()],
         temperature_c: Some(71),
         wear_percent: 3,
+        spare_percent: 100,
         ..DriveHealth::default()
     };
     let export = Export { name: "tank".into(), state: "online".into(), ..Export::default() };

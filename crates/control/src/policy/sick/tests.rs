@@ -1,10 +1,10 @@
 use super::{PAGE_AGE_MAX, Page, Reason, Sick, Subject, Urgency, judge_page};
 use crate::policy::samples;
 use crate::record::store::Settings;
+use std::time::{Duration, Instant};
 use strake_engine::{MemberHealth, MemberStatus};
 use strake_nvme_wire::health::Smart;
 use strake_raid::MemberState;
-use std::time::{Duration, Instant};
 
 fn member(state: MemberState, medium: u64, timeouts: u64, device: u64) -> MemberStatus {
     let health = MemberHealth { medium, timeouts, device, ..MemberHealth::default() };

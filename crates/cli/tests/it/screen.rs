@@ -94,7 +94,7 @@ fn top_obeys_its_keys_and_gives_the_terminal_back() {
 
 /// History: `strake top` could be ended only by a kill while the daemon did not answer.
 #[test]
-fn a_daemon_that_hangs_keeps_nobody_from_ending_a_command() {
+fn a_command_ends_while_the_daemon_hangs() {
     for words in [&["top"][..], &["iostat"], &["array", "list", "--watch"]] {
         let folder = Folder::new("hangs");
         let socket = folder.join("straked.sock");

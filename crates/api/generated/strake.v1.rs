@@ -775,9 +775,9 @@ pub struct ArraySettings {
     /// A scheduled scrub repairs strips that are known to be wrong; otherwise it only reports them.
     #[prost(bool, tag = "6")]
     pub scrub_repair: bool,
-    /// Percent of the rated endurance of a drive at which a serving member is replaced; 0 for never.
+    /// Percent of the rated endurance of a drive at which a serving member is reported; 0 for never.
     #[prost(uint32, tag = "7")]
-    pub replace_at_wear_percent: u32,
+    pub report_at_wear_percent: u32,
 }
 /// Result of a command.
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -1551,7 +1551,7 @@ pub struct SetArrayRequest {
     pub scrub_repair: ::core::option::Option<bool>,
     /// At most 255, the largest value that a drive reports.
     #[prost(uint32, optional, tag = "9")]
-    pub replace_at_wear_percent: ::core::option::Option<u32>,
+    pub report_at_wear_percent: ::core::option::Option<u32>,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]

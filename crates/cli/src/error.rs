@@ -2,6 +2,7 @@
 
 use crate::again::Former;
 use crate::exit::Exit;
+use crate::limits::CALL_TIMEOUT;
 use prost::Message as _;
 use std::fmt;
 use std::io;
@@ -80,6 +81,16 @@ impl CliError {
         let text =
             "the connection to the daemon was lost: the daemon stopped; see strake daemon status";
         Self { kind: ErrorKind::NoDaemon, text: text.to_owned() }
+    }
+
+    /// The daemon does not answer a call.
+    #[must_use]
+    pub fn silent() -> Self {
+        let text = format!(
+            "the daemon did not answer within {} s; see strake daemon status",
+            CALL_TIMEOUT.as_secs()
+        );
+        Self { kind: ErrorKind::NoDaemon, text }
     }
 
     /// This user may not connect to `socket`.

@@ -3,7 +3,7 @@
 use crate::args::Watch;
 use crate::error::CliError;
 use crate::exit::Exit;
-use crate::limits::LOOK_INTERVAL;
+use crate::limits::{CALL_TIMEOUT, LOOK_INTERVAL};
 use crate::output::{Format, Output, tell};
 use serde::Serialize;
 use std::io::Write as _;
@@ -77,7 +77,7 @@ pub async fn answer<M: Serialize + Clone>(
         screen.show(&latest, &table, &news)?;
         let next = async {
             tokio::time::sleep(LOOK_INTERVAL).await;
-            look().await
+            in_time(look()).await
         };
         match signals.unless_ended(next).await {
             None => return Ok(exit(&latest)),
@@ -87,6 +87,17 @@ pub async fn answer<M: Serialize + Clone>(
             }
             Some(Err(error)) => absence.noted(error)?,
         }
+    }
+}
+
+/// The answer to a call. A daemon that does not answer in time counts as away.
+///
+/// # Errors
+/// Those of `call`, and when the time limit passes.
+pub async fn in_time<T>(call: impl Future<Output = Result<T, CliError>>) -> Result<T, CliError> {
+    match tokio::time::timeout(CALL_TIMEOUT, call).await {
+        Ok(answer) => answer,
+        Err(_) => Err(CliError::silent()),
     }
 }
 
@@ -130,12 +141,10 @@ pub async fn stream<M: Serialize + Clone>(
     let mut screen = Screen::new(out);
     let mut latest = Exit::Unknown;
     let mut absence = Absence::default();
-    let mut messages = open().await?;
+    let Some(opened) = signals.unless_ended(open()).await else { return Ok(latest) };
+    let mut messages = opened?;
     loop {
-        let next = tokio::select! {
-            next = messages.message() => next,
-            () = signals.ended() => return Ok(latest),
-        };
+        let Some(next) = signals.unless_ended(messages.message()).await else { return Ok(latest) };
         match next {
             Ok(None) => return Ok(latest),
             Ok(Some(message)) => {

@@ -97,7 +97,9 @@ fn tend(control: &Control, pace: Pace) -> Result<(), ControlError> {
     })?;
     set_aside_lost(control)?;
     control.act(pace, "ask drives".to_owned(), ask_drives)?;
-    control.act(pace, "compare drives".to_owned(), compare_drives)?;
+    if control.with(|m| m.slow.is_due())? {
+        control.act(pace, "compare drives".to_owned(), compare_drives)?;
+    }
     control.with(|m| {
         notice_sick(m);
         if let Err(error) = settle_replacements(m) {

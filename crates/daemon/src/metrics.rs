@@ -38,7 +38,7 @@ struct Snapshot {
     daemon: Daemon,
     arrays: Vec<Array>,
     drives: Vec<Drive>,
-    /// The last health pages of the drives of members.
+    /// The last health pages of the drives of members and of spares.
     health: Vec<DriveHealth>,
     exports: Vec<Export>,
     spares: Vec<Spare>,

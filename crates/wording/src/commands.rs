@@ -316,7 +316,7 @@ requests! {
         .switch("--auto-replace", r.auto_replace)
         .switch("--auto-readd", r.auto_readd)
         .value("--replace-after-errors", r.replace_after_errors)
-        .value("--replace-at-wear", r.replace_at_wear_percent)
+        .value("--report-at-wear", r.report_at_wear_percent)
         .value("--consistency", r.consistency.as_ref())
         .value("--scrub-every", r.scrub_every_s.map(every))
         .switch("--scrub-repair", r.scrub_repair) => array(&r.name), false;

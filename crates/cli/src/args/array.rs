@@ -348,7 +348,7 @@ pub struct Readd {
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("setting").required(true).multiple(true)
     .args([
-        "rebuild_priority", "auto_replace", "auto_readd", "replace_after_errors", "replace_at_wear", "consistency",
+        "rebuild_priority", "auto_replace", "auto_readd", "replace_after_errors", "report_at_wear", "consistency",
         "scrub_every", "scrub_repair",
     ]))]
 pub struct Set {
@@ -370,10 +370,9 @@ pub struct Set {
     /// disables the limit.
     #[arg(long, value_name = "ERRORS")]
     pub replace_after_errors: Option<u32>,
-    /// Percent of the rated endurance at which Strake reports the drive of a serving member and, if a spare exists,
-    /// replaces the member; 0 disables the limit.
+    /// Percent of the rated endurance at which Strake reports the drive of a serving member; 0 disables the report.
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=255))]
-    pub replace_at_wear: Option<u32>,
+    pub report_at_wear: Option<u32>,
     /// Consistency mode, which selects the protection of writes against crashes.
     #[arg(long, value_enum, value_name = "MODE")]
     pub consistency: Option<Consistency>,

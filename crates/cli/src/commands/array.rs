@@ -173,7 +173,7 @@ async fn set(arguments: Set, socket: &Path, out: &Output) -> Result<Exit, CliErr
         auto_replace: arguments.auto_replace.map(Switch::is_on),
         auto_readd: arguments.auto_readd.map(Switch::is_on),
         replace_after_errors: arguments.replace_after_errors,
-        replace_at_wear_percent: arguments.replace_at_wear,
+        report_at_wear_percent: arguments.report_at_wear,
         consistency: arguments.consistency.as_ref().map(word),
         scrub_every_s: arguments.scrub_every,
         scrub_repair: arguments.scrub_repair.map(Switch::is_on),

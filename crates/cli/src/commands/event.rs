@@ -46,7 +46,10 @@ async fn follow(which: Which, socket: &Path, out: &Output) -> Result<Exit, CliEr
     let connection = Connection::open(socket).await?;
     let from = match which.from {
         Some(number) => number,
-        None => next_number(&connection).await?,
+        None => match signals.unless_ended(next_number(&connection)).await {
+            Some(next) => next?,
+            None => return Ok(Exit::Fine),
+        },
     };
     let ListEventsRequest { object, kind, severity, .. } = list_request(which, 0);
     let next = Cell::new(from);
@@ -56,7 +59,8 @@ async fn follow(which: Which, socket: &Path, out: &Output) -> Result<Exit, CliEr
         Ok(connection.events().follow_events(request).await?.into_inner())
     };
     let mut absence = Absence::default();
-    let mut events = open().await?;
+    let Some(opened) = signals.unless_ended(open()).await else { return Ok(Exit::Fine) };
+    let mut events = opened?;
     loop {
         let event = tokio::select! {
             event = events.message() => event,

@@ -7,7 +7,7 @@ use crate::exit::Exit;
 use crate::output::Output;
 use crate::rates;
 use crate::tables;
-use crate::watch::{Absence, Signals};
+use crate::watch::{Absence, Signals, in_time};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use strake_api::v1::{ArrayStats, GetArrayStatsRequest, ListArraysRequest};
@@ -29,7 +29,7 @@ pub async fn run(arguments: Iostat, socket: &Path, out: &Output) -> Result<Exit,
     while count.is_none_or(|count| printed < count) {
         let next = async {
             tokio::time::sleep(Duration::from_secs_f64(every)).await;
-            sample(&connection, &arrays).await
+            in_time(sample(&connection, &arrays)).await
         };
         let after = match signals.unless_ended(next).await {
             None => break,

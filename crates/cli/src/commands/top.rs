@@ -16,11 +16,10 @@ use crate::commands::iostat::sample;
 use crate::connect::Connection;
 use crate::error::CliError;
 use crate::exit::Exit;
-use crate::limits::CALL_TIMEOUT;
 use crate::output::Output;
 use crate::rates;
 use crate::tables::top::{Shown, View, screen};
-use crate::watch::{Screen, Signals};
+use crate::watch::{Screen, Signals, in_time};
 
 /// Shows the rates of arrays until the user ends it. Waits for a daemon that does not answer.
 ///
@@ -43,14 +42,15 @@ pub async fn run(arguments: Top, socket: &Path, out: &Output) -> Result<Exit, Cl
     };
     let connection = opened?;
     let every = Duration::from_secs_f64(arguments.every);
-    let look_at = |moment| look(&connection, socket, moment);
+    let look_at = |moment| look(&connection, moment);
     let mut looking = Box::pin(look_at(Instant::now()));
     let mut latest: Option<Look> = None;
-    let mut shown = Shown::default();
+    // Rates need two looks.
+    let mut shown: Option<Shown> = None;
     let mut view = View::default();
     loop {
-        if latest.is_some() {
-            screen_of.show(&shown, |shown, width| screen(shown, view, width), |_| {})?;
+        if let Some(shown) = &shown {
+            screen_of.show(shown, |shown, width| screen(shown, view, width), |_| {})?;
         }
         let looked = tokio::select! {
             looked = &mut looking => looked,
@@ -67,25 +67,32 @@ pub async fn run(arguments: Top, socket: &Path, out: &Output) -> Result<Exit, Cl
             },
             () = signals.ended() => return Ok(Exit::Fine),
         };
-        looking.set(look_at(Instant::now() + every));
-        match (looked, &latest) {
-            (Ok(mut after), before) => {
-                if let Some(before) = before {
+        let pause = if latest.is_some() { every } else { every.min(FIRST) };
+        looking.set(look_at(Instant::now() + pause));
+        match looked {
+            Ok(mut after) => {
+                if let Some(before) = &latest {
                     let seconds = after.at.duration_since(before.at).as_secs_f64();
                     after.shown.report = rates::between(&before.stats, &after.stats, seconds);
-                }
-                if view.paused {
-                    shown.is_old = false;
-                } else {
-                    shown = after.shown.clone();
+                    match &mut shown {
+                        Some(shown) if view.paused => shown.is_old = false,
+                        Some(_) | None => shown = Some(after.shown.clone()),
+                    }
                 }
                 latest = Some(after);
             }
-            (Err(error), Some(_)) if error.is_away() => shown.is_old = true,
-            (Err(error), _) => return Err(error),
+            Err(error) if error.is_away() && latest.is_some() => {
+                if let Some(shown) = &mut shown {
+                    shown.is_old = true;
+                }
+            }
+            Err(error) => return Err(error),
         }
     }
 }
+
+/// Time between the first two looks, after which the first rates are shown.
+const FIRST: Duration = Duration::from_millis(200);
 
 /// What the daemon answered.
 struct Look {
@@ -95,18 +102,17 @@ struct Look {
     shown: Shown,
 }
 
-/// Looks at `moment`. A daemon that does not answer in time counts as away.
-async fn look(connection: &Connection, socket: &Path, moment: Instant) -> Result<Look, CliError> {
+/// Looks at `moment`.
+async fn look(connection: &Connection, moment: Instant) -> Result<Look, CliError> {
     tokio::time::sleep_until(moment).await;
-    let answers = async {
+    in_time(async {
         let stats = sample(connection, &[]).await?;
         let at = Instant::now();
         let status = connection.daemon().get_status(GetStatusRequest {}).await?.into_inner();
         let (arrays, problems) = (status.arrays, status.problems);
         Ok(Look { at, stats, shown: Shown { arrays, problems, ..Shown::default() } })
-    };
-    let late = |_| CliError::no_daemon(socket, "it does not answer".to_owned());
-    tokio::time::timeout(CALL_TIMEOUT, answers).await.map_err(late)?
+    })
+    .await
 }
 
 /// The keys that are pressed, if standard input is a terminal, and the terminal that gives each key at once while this

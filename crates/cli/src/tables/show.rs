@@ -204,9 +204,9 @@ fn settings(settings: &ArraySettings) -> String {
         0 => "never replace on errors".to_owned(),
         n => format!("replace after {}", count(u64::from(n), "error")),
     };
-    let wear = match settings.replace_at_wear_percent {
-        0 => "never replace at a wear".to_owned(),
-        percent => format!("replace at {percent} % wear"),
+    let wear = match settings.report_at_wear_percent {
+        0 => "no report at a wear".to_owned(),
+        percent => format!("report at {percent} % wear"),
     };
     let scrub = match settings.scrub_every_s {
         0 => "no scheduled scrub".to_owned(),

@@ -74,7 +74,7 @@ fn every_verb_reaches_its_call() {
             "array set tank --rebuild-priority 80 --auto-readd off",
             "rebuild_priority: Some(80), auto_replace: None, auto_readd: Some(false), replace_after_errors: None",
         ),
-        ("array set tank --replace-at-wear 90", "replace_at_wear_percent: Some(90)"),
+        ("array set tank --report-at-wear 90", "report_at_wear_percent: Some(90)"),
         ("array set tank --consistency strict", "consistency: Some(\"strict\")"),
         ("array set tank --consistency none --yes", "consistency: Some(\"none\")"),
         ("array set tank --scrub-every 2w", "scrub_every_s: Some(1209600)"),

@@ -76,7 +76,8 @@ fn top_obeys_its_keys_and_gives_the_terminal_back() {
         let mut terminal = Terminal::start(served.command(&["top", "0.1"]));
         terminal.until(|text| text.contains("sorted by requests"));
         assert!(!terminal.is_ordinary());
-        for (key, shown) in [("s", "sorted by bytes"), (" ", "paused"), ("m", "q quit")] {
+        for (key, shown) in [("s", "sorted by bytes"), (" ", "paused"), ("s", "sorted by latency")]
+        {
             terminal.type_in(key);
             terminal.until(|text| text.contains(shown));
         }
@@ -95,7 +96,14 @@ fn top_obeys_its_keys_and_gives_the_terminal_back() {
 /// History: `strake top` could be ended only by a kill while the daemon did not answer.
 #[test]
 fn a_command_ends_while_the_daemon_hangs() {
-    for words in [&["top"][..], &["iostat"], &["array", "list", "--watch"]] {
+    let commands = [
+        &["top"][..],
+        &["iostat"],
+        &["array", "list", "--watch"],
+        &["array", "show", "tank", "--watch"],
+        &["event", "list", "--follow"],
+    ];
+    for words in commands {
         let folder = Folder::new("hangs");
         let socket = folder.join("straked.sock");
         let listener = UnixListener::bind(&socket).expect("the folder is ours");

@@ -1,7 +1,7 @@
 //! Health reports of drives.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use strake_api::v1::{DriveHealth, GetDriveHealthRequest, ListDrivesRequest, ReleaseDrivesRequest};
 use strake_dev_uring::KernelDrive;
@@ -67,7 +67,7 @@ impl Manager {
         let message = |page: &Page| {
             message_of(&page.path, &Report { smart: page.smart, ..Report::default() })
         };
-        self.sick.pages().map(message).collect()
+        self.sick.pages(Instant::now()).map(message).collect()
     }
 }
 

@@ -88,7 +88,9 @@ fn begin_change_job(
             return Err(ControlError::usage(what));
         }
         ("cancel", None) if job.kind == "replace" => {
-            let member = job.members.first().copied().unwrap_or_default();
+            let Some(member) = job.members.first().copied() else {
+                return Err(cannot_cancel(&job));
+            };
             // A replacement that was cancelled must not be started again automatically.
             leave_alone(manager, at, member)?;
             if cancel_waiting_copy(manager, at, member)? {

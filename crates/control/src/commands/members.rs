@@ -126,6 +126,9 @@ pub(crate) fn replace_now(
     drive: Drive,
 ) -> Result<(), ControlError> {
     control.run(|m| {
+        // Nothing is written for a replacement that the array refuses.
+        let at = m.find_running(&place.array)?;
+        m.running[at].array.check_replacement(place.member, &drive)?;
         end_pauses(m);
         m.records.remember_also(&place.array, &drive)
     })?;

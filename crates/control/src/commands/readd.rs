@@ -85,12 +85,12 @@ fn find_member(
     Err(ControlError::state(what))
 }
 
-/// Who wants a member to be re-added.
+/// Who wants a member to be re-added, or a spare to be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wish {
     /// An operator.
     Command,
-    /// Upkeep, which may do it only while the array has auto-readd on.
+    /// Upkeep, which may do it only while the array has auto-readd or auto-replace on.
     Upkeep,
 }
 

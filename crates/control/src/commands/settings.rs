@@ -6,6 +6,7 @@ use strake_wording::{replace, say};
 
 use crate::commands::create::consistency_of;
 use crate::commands::jobs::parse_priority;
+use crate::commands::readd::Wish;
 use crate::control::Control;
 use crate::error::{ControlError, ControlErrorKind};
 use crate::events::{EventKind, Note};
@@ -70,7 +71,7 @@ impl Control {
             plan.push(format!("retry the halted rebuild of array {}", request.name));
         }
         for slot in &out {
-            match self.with(|m| choose_spare(m, &uuid, *slot))? {
+            match self.with(|m| choose_spare(m, &uuid, *slot, Wish::Command))? {
                 Some((_, spare)) => {
                     plan.push(format!("use spare {} for member {slot}", spare.path));
                 }
@@ -149,7 +150,7 @@ fn rebuild_now(
         })?;
         pending.wait()?;
     }
-    out.iter().try_for_each(|slot| use_spare(control, uuid, *slot))
+    out.iter().try_for_each(|slot| use_spare(control, uuid, *slot, Wish::Command))
 }
 
 fn check_rename(
@@ -203,8 +204,8 @@ fn set_array(
     after.auto_readd = request.auto_readd.unwrap_or(before.auto_readd);
     after.replace_after_errors =
         request.replace_after_errors.unwrap_or(before.replace_after_errors);
-    if let Some(percent) = request.replace_at_wear_percent {
-        after.replace_at_wear_percent = parse_wear(percent)?;
+    if let Some(percent) = request.report_at_wear_percent {
+        after.report_at_wear_percent = parse_wear(percent)?;
     }
     if let Some(seconds) = request.scrub_every_s {
         after.scrub_every_s = crate::policy::scrub::parse_every(seconds)?;
@@ -254,8 +255,8 @@ fn differences(before: Settings, after: Settings) -> Vec<String> {
     differ("auto-readd", word(before.auto_readd), word(after.auto_readd));
     let errors = |s: Settings| s.replace_after_errors.to_string();
     differ("replace after errors", errors(before), errors(after));
-    let wear = |s: Settings| format!("{} %", s.replace_at_wear_percent);
-    differ("replace at wear", wear(before), wear(after));
+    let wear = |s: Settings| format!("{} %", s.report_at_wear_percent);
+    differ("report at wear", wear(before), wear(after));
     let every = |s: Settings| strake_wording::every(s.scrub_every_s);
     differ("scrub every", every(before), every(after));
     differ("scrub repair", word(before.scrub_repair), word(after.scrub_repair));

@@ -23,6 +23,7 @@ use crate::events::{EventKind, Note};
 use crate::limits::{GLANCE_LIMIT, SPARES_MAX};
 use crate::manager::Manager;
 use crate::names::{fresh_uuid, is_called};
+use crate::policy::members::is_out;
 use crate::policy::spares::{SpareState, fits};
 use crate::record::store::SpareRecord;
 use crate::remedy::not_among;
@@ -120,7 +121,10 @@ fn used_at_once(manager: &Manager, record: &SpareRecord, drive: &Drive) -> Optio
         own && fits(&running.array.status(), drive).is_ok()
     };
     let place = |running: &Running| {
+        // A serving member waits until the health of the spare is known.
         let slots = manager.slots_for_spares(running).into_iter();
+        let status = running.array.status();
+        let slots = slots.filter(move |slot| is_out(&status.members[*slot]));
         let name = running.array.name().to_string();
         slots.map(move |slot| format!("member {slot} of array {name}"))
     };

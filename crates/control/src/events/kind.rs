@@ -110,8 +110,8 @@ kinds! {
                                                      drive can be used only while it stays open."
     MemberReturned "member_returned" Info "The drive of a missing member returned."
     MemberSuperseded "member_superseded" Info "The drive of a replaced member returned."
-    MemberSick "member_sick" Warning "A serving member has many errors, or its drive nears its end or is slow; the \
-        member should be replaced."
+    MemberSick "member_sick" Warning "A serving member should be replaced: it has many errors, or its drive predicts its \
+        failure, is worn, has media errors on several days, or is slow."
     SitOut "sit_out" Warning "A member responds much more slowly than its peers; reads avoid the member."
     SitOutEnded "sit_out_ended" Info "Reads no longer avoid a member."
     MembersStalled "members_stalled" Warning "More members are unresponsive at once than the array tolerates; none \
@@ -150,7 +150,7 @@ kinds! {
     SpareUsed "spare_used" Warning "A spare replaced a member."
     SpareMissing "spare_missing" Warning "A spare is missing or unusable."
     SpareReturned "spare_returned" Info "A missing spare returned."
-    SpareNone "spare_none" Warning "A member is out of use, and no suitable spare exists."
+    SpareNone "spare_none" Warning "A member is out of use or should be replaced, and no suitable spare exists."
     DriveAppeared "drive_appeared" Info "A drive appeared in the host."
     DriveVanished "drive_vanished" Info "A drive vanished from the host."
     DriveLost "drive_lost" Warning "The connection to a remote drive was lost and is being restored."

@@ -12,23 +12,25 @@ use strake_units::Uuid;
 use crate::policy::media::MediaErrors;
 use crate::record::store::Settings;
 
+/// Time between two queries of the health of all drives.
+const ASK_EVERY: Duration = Duration::from_secs(60);
 /// A drive whose spare blocks are this close to the limit at which it warns should be replaced, in percent of all its
 /// spare blocks: a copy takes hours.
 const SPARE_MARGIN: u8 = 5;
 /// A limit above this says nothing: some drives have all their spare blocks, and a limit of 99 %.
 const SPARE_THRESHOLD_MAX: u8 = 90;
-/// A health page that is older describes the past.
+/// An older health page describes no present state.
 const PAGE_AGE_MAX: Duration = Duration::from_secs(3600);
+/// The same reason of a member is reported at most once in this time.
+const REPORT_EVERY: Duration = Duration::from_secs(86_400);
 
-/// What a spare does about a member that should be replaced, the most urgent first.
+/// What follows from a reason, the most urgent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Urgency {
-    /// Its drive fails requests, or predicts its failure: any spare that fits replaces it.
+    /// The drive fails requests, or predicts its failure: a spare replaces the member.
     Failing,
-    /// Its drive reached the age at which the operator wants it replaced: a spare replaces it if another spare remains
-    /// for a failure. Drives of the same age reach the limit together, and would otherwise take all spares.
-    Worn,
-    /// Only reported: the reason is a comparison or a forecast, which may be wrong.
+    /// Only reported: the drive may serve for years, or the reason is a comparison, which may be wrong. Drives of the
+    /// same age have these reasons together, and would take all spares.
     Watched,
 }
 
@@ -53,7 +55,13 @@ pub(crate) struct Page {
     /// The path at which the drive was.
     pub(crate) path: String,
     pub(crate) smart: Smart,
-    pub(crate) read: Instant,
+    read: Instant,
+}
+
+/// The last report of a member.
+struct Report {
+    urgency: Urgency,
+    at: Instant,
 }
 
 /// State of members that should be replaced.
@@ -61,19 +69,35 @@ pub(crate) struct Page {
 pub(crate) struct Sick {
     /// The reasons, by identity of the member.
     reasons: BTreeMap<Uuid, Reason>,
+    reports: BTreeMap<Uuid, Report>,
+    /// Members for which no spare was found, which was reported.
+    without_spare: BTreeSet<Uuid>,
     pages: BTreeMap<Subject, Page>,
     media: MediaErrors,
     /// The reasons why members are slower than their peers, by identity of the member.
     pub(crate) slow: BTreeMap<Uuid, String>,
-    pub(crate) asked: Option<Instant>,
+    /// The time of the last query, and the drives that it was for.
+    asked: Option<(Instant, BTreeSet<Subject>)>,
 }
 
 impl Sick {
+    /// Returns true if `subjects` must be queried now: a minute has passed, or one of them was never queried.
+    pub(crate) fn is_due(&self, subjects: &BTreeSet<Subject>, now: Instant) -> bool {
+        let Some((at, before)) = &self.asked else { return !subjects.is_empty() };
+        now.duration_since(*at) >= ASK_EVERY || !subjects.is_subset(before)
+    }
+
+    /// Records a query of `subjects`. Forgets all other drives.
+    pub(crate) fn begin_query(&mut self, subjects: BTreeSet<Subject>, now: Instant) {
+        self.pages.retain(|subject, _| subjects.contains(subject));
+        self.media.retain(|member| subjects.contains(&Subject::Member(*member)));
+        self.asked = Some((now, subjects));
+    }
+
     /// Takes the health pages that drives returned at `now`, which is on `day`. A drive that did not answer keeps its
-    /// last page for an hour; pages of drives that were not `asked` are dropped.
+    /// last page.
     pub(crate) fn note_pages(
         &mut self,
-        asked: &BTreeSet<Subject>,
         answered: Vec<(Subject, String, Smart)>,
         now: Instant,
         day: u64,
@@ -84,22 +108,30 @@ impl Sick {
             }
             self.pages.insert(subject, Page { path, smart, read: now });
         }
-        let is_new = |page: &Page| now.duration_since(page.read) < PAGE_AGE_MAX;
-        self.pages.retain(|subject, page| asked.contains(subject) && is_new(page));
-        self.media.retain(|member| asked.contains(&Subject::Member(*member)));
     }
 
-    /// Gives a drive a health page that is kept: no drive is asked again.
+    /// Gives a drive a health page that is kept: no drive is queried again.
     #[cfg(test)]
     pub(crate) fn keep_page(&mut self, subject: Subject, smart: Smart) {
         let now = Instant::now();
-        self.asked = Some(now + PAGE_AGE_MAX);
+        let (_, subjects) = self.asked.get_or_insert_with(|| (now, BTreeSet::new()));
+        subjects.insert(subject.clone());
+        self.asked = self.asked.take().map(|(_, subjects)| (now + PAGE_AGE_MAX, subjects));
         self.pages.insert(subject, Page { path: String::new(), smart, read: now });
     }
 
-    /// The last health pages of drives.
-    pub(crate) fn pages(&self) -> impl Iterator<Item = &Page> {
-        self.pages.values()
+    /// The present health pages of drives, one for each path.
+    pub(crate) fn pages(&self, now: Instant) -> impl Iterator<Item = &Page> {
+        let present =
+            self.pages.values().filter(|page| now.duration_since(page.read) < PAGE_AGE_MAX);
+        let mut of_paths: BTreeMap<&str, &Page> = BTreeMap::new();
+        for page in present {
+            let newest = of_paths.entry(&page.path).or_insert(page);
+            if newest.read < page.read {
+                *newest = page;
+            }
+        }
+        of_paths.into_values()
     }
 
     /// True if the member should be replaced.
@@ -107,34 +139,54 @@ impl Sick {
         self.reasons.contains_key(&member)
     }
 
-    /// Takes the present reason of a member. Returns true if it should be reported: the member had none before, or it
-    /// became more urgent.
-    pub(crate) fn note(&mut self, member: Uuid, reason: Option<Reason>) -> bool {
+    /// Takes the present reason of a member at `now`. Returns true if it should be reported: the last report is a day
+    /// old, or was less urgent.
+    pub(crate) fn note(&mut self, member: Uuid, reason: Option<Reason>, now: Instant) -> bool {
         let Some(reason) = reason else {
             self.reasons.remove(&member);
             return false;
         };
         let urgency = reason.urgency;
-        let before = self.reasons.insert(member, reason);
-        before.is_none_or(|before| urgency < before.urgency)
+        let is_new =
+            self.reasons.insert(member, reason).is_none_or(|before| urgency < before.urgency);
+        let is_old = |report: &Report| {
+            urgency < report.urgency || now.duration_since(report.at) >= REPORT_EVERY
+        };
+        if !is_new || !self.reports.get(&member).is_none_or(is_old) {
+            return false;
+        }
+        self.without_spare.remove(&member);
+        self.reports.insert(member, Report { urgency, at: now });
+        true
     }
 
     /// Forgets all members but these.
     pub(crate) fn retain(&mut self, is_member: impl Fn(&Uuid) -> bool) {
         self.reasons.retain(|member, _| is_member(member));
+        self.reports.retain(|member, _| is_member(member));
+        self.without_spare.retain(|member| is_member(member));
     }
 
-    /// How urgently a spare should replace the member; `None` if none should.
-    pub(crate) fn wants_spare(&self, member: &MemberStatus) -> Option<Urgency> {
-        let urgency = self.reasons.get(&member.uuid)?.urgency;
-        let may_be_copied = member.state == MemberState::InSync && member.replacement.is_empty();
-        (may_be_copied && urgency != Urgency::Watched).then_some(urgency)
+    /// Records that there is no spare for a serving member. Returns true the first time after a report of the member.
+    pub(crate) fn note_no_spare(&mut self, member: Uuid) -> bool {
+        self.without_spare.insert(member)
     }
 
-    /// True if nothing speaks against a spare as the replacement of a member that still serves.
-    pub(crate) fn is_fit(&self, spare: &str, settings: Settings) -> bool {
-        let page = self.pages.get(&Subject::Spare(spare.to_owned()));
-        page.is_none_or(|page| judge_page(&page.smart, settings).is_none())
+    /// True if a spare should replace the member while it serves.
+    pub(crate) fn wants_spare(&self, member: &MemberStatus) -> bool {
+        let is_failing = |reason: &Reason| reason.urgency == Urgency::Failing;
+        member.state == MemberState::InSync
+            && member.replacement.is_empty()
+            && self.reasons.get(&member.uuid).is_some_and(is_failing)
+    }
+
+    /// Returns what speaks against the spare with this identity, if anything. `reports` tells whether its drive has a
+    /// health page.
+    pub(crate) fn objection(&self, spare: &str, reports: impl Fn() -> bool) -> Option<String> {
+        match self.pages.get(&Subject::Spare(spare.to_owned())) {
+            Some(page) => page.smart.prediction().map(str::to_owned),
+            None => reports().then(|| "its health is not known yet".to_owned()),
+        }
     }
 
     /// Returns the reason why the member should be replaced, if any: the most urgent one.
@@ -170,20 +222,20 @@ fn judge_page(page: &Smart, settings: Settings) -> Option<Reason> {
     if let Some(why) = page.prediction() {
         return Some(Reason { why: why.to_owned(), urgency: Urgency::Failing });
     }
-    let (wear, limit) = (page.wear_percent, settings.replace_at_wear_percent);
+    let watched = |why| Some(Reason { why, urgency: Urgency::Watched });
+    let (wear, limit) = (page.wear_percent, settings.report_at_wear_percent);
     if limit > 0 && wear >= limit {
-        let why = format!("{wear} % of the rated endurance of the drive is used");
-        return Some(Reason { why, urgency: Urgency::Worn });
+        return watched(format!("{wear} % of the rated endurance of the drive is used"));
     }
     let Smart { spare_percent: spare, spare_threshold_percent: threshold, .. } = *page;
     // A drive that does not count its spare blocks reports 0 for both.
     let counts = (1..=SPARE_THRESHOLD_MAX).contains(&threshold) && spare < 100;
-    (counts && spare <= threshold + SPARE_MARGIN).then(|| Reason {
-        why: format!(
+    if counts && spare <= threshold + SPARE_MARGIN {
+        return watched(format!(
             "the drive has {spare} % of its spare blocks left, and predicts its failure below {threshold} %"
-        ),
-        urgency: Urgency::Watched,
-    })
+        ));
+    }
+    None
 }
 
 #[cfg(test)]

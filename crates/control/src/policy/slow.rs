@@ -67,11 +67,13 @@ pub(crate) struct Observed {
 }
 
 /// Comparisons in a row.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Streak {
     /// Those in which the member was slow.
     slow: u32,
-    /// Those without load since then.
+    /// By how much, in the last of them.
+    why: String,
+    /// Those without load since the last with load.
     idle: u32,
 }
 
@@ -127,18 +129,21 @@ impl Slow {
             reads.or_else(|| exception("writes", &writes, at))
         };
         let slow: Vec<Option<String>> = (0..peers.len()).map(why).collect();
-        let many = slow.iter().flatten().count() * ONE_IN > peers.len();
+        let compared = (0..peers.len()).filter(|at| reads[*at].is_some() || writes[*at].is_some());
+        let many = slow.iter().flatten().count() * ONE_IN > compared.count();
         for (at, (peer, why)) in peers.iter().zip(slow).enumerate() {
             let has_load = reads[at].is_some() || writes[at].is_some();
             let streak = self.streaks.entry(peer.uuid).or_default();
-            *streak = match &why {
-                _ if many => Streak::default(),
-                Some(_) => Streak { slow: streak.slow.saturating_add(1), idle: 0 },
-                None if has_load || streak.idle >= IDLE_MAX => Streak::default(),
-                None => Streak { idle: streak.idle + 1, ..*streak },
-            };
-            if let Some(why) = why.filter(|_| streak.slow >= TIMES) {
-                found.push((peer.uuid, format!("for {} hours, {why}", streak.slow)));
+            match why {
+                _ if many => *streak = Streak::default(),
+                Some(why) => {
+                    *streak = Streak { slow: streak.slow.saturating_add(1), why, idle: 0 };
+                }
+                None if has_load || streak.idle >= IDLE_MAX => *streak = Streak::default(),
+                None => streak.idle += 1,
+            }
+            if streak.slow >= TIMES {
+                found.push((peer.uuid, format!("for {} hours, {}", streak.slow, streak.why)));
             }
         }
     }

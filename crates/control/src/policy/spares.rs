@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use strake_engine::{ArrayStatus, Drive, MemberStatus};
+use strake_ondisk::MEMBERS_MAX;
 use strake_units::ByteSize;
 
 use crate::error::{ControlError, ControlErrorKind};
 use crate::policy::members::is_out;
-use crate::policy::sick::Urgency;
 use crate::record::store::SpareRecord;
 
 /// The state of a spare.
@@ -116,12 +116,12 @@ pub(crate) fn is_of_the_drive(kind: ControlErrorKind) -> bool {
     }
 }
 
-/// Returns the slots of members that a spare should replace now: members that are out or, without such members, the one
-/// that is most `urgent`. Returns none while a member is being copied to its replacement, because an array accepts no
-/// other drive meanwhile.
+/// Returns the slots of members that a spare should replace now: members that are out or, without such members, the
+/// first serving member that `wants_spare`. Returns none while a member is being copied to its replacement, because an
+/// array accepts no other drive meanwhile.
 pub(crate) fn slots_for_spares(
     status: &ArrayStatus,
-    urgent: impl Fn(&MemberStatus) -> Option<Urgency>,
+    wants_spare: impl Fn(usize, &MemberStatus) -> bool,
 ) -> Vec<usize> {
     if status.replace.is_some() {
         return Vec::new();
@@ -129,9 +129,75 @@ pub(crate) fn slots_for_spares(
     let members = || status.members.iter().enumerate();
     let out = members().filter(|(_, member)| is_out(member)).map(|(slot, _)| slot);
     let out: Vec<usize> = out.collect();
-    if !out.is_empty() || status.rebuild.is_some() {
+    // An array with the most members has no room for the drive of a copy.
+    if !out.is_empty() || status.rebuild.is_some() || status.members.len() == MEMBERS_MAX {
         return out;
     }
-    let sick = members().filter_map(|(slot, member)| Some((urgent(member)?, slot)));
-    sick.min().map(|(_, slot)| slot).into_iter().collect()
+    let mut serving = members().filter(|(slot, member)| wants_spare(*slot, member));
+    serving.next().map(|(slot, _)| slot).into_iter().collect()
+}
+
+/// A spare that fits a member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Candidate {
+    /// Its position among the recorded spares.
+    pub(crate) at: usize,
+    /// Whose spare it is.
+    pub(crate) pool: Pool,
+    pub(crate) bytes: u64,
+    /// What speaks against it.
+    pub(crate) objection: Option<String>,
+}
+
+/// Whose a spare is, in the order of use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Pool {
+    /// Of one array.
+    Own,
+    /// Of all arrays.
+    Shared,
+}
+
+/// The member that a spare is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// The member is out: any spare restores redundancy.
+    Out,
+    /// The member serves: a spare with an objection is no improvement.
+    Serving,
+}
+
+/// Chooses a spare: one without objection, of the array, as small as possible.
+pub(crate) fn choose(need: Need, candidates: &[Candidate]) -> Option<&Candidate> {
+    let usable = candidates.iter().filter(|c| need == Need::Out || c.objection.is_none());
+    usable.min_by_key(|c| (c.objection.is_some(), c.pool, c.bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Candidate, Need, Pool, choose};
+
+    #[test]
+    fn the_smallest_spare_without_objection_is_used_first() {
+        let candidate = |at, pool, bytes, objection: &str| Candidate {
+            at,
+            pool,
+            bytes,
+            objection: (!objection.is_empty()).then(|| objection.to_owned()),
+        };
+        let all = [
+            candidate(0, Pool::Own, 1, "it predicts its failure"),
+            candidate(1, Pool::Shared, 2, ""),
+            candidate(2, Pool::Own, 5, ""),
+            candidate(3, Pool::Own, 4, ""),
+        ];
+        let chosen = |need, among: &[Candidate]| choose(need, among).map(|chosen| chosen.at);
+        for need in [Need::Out, Need::Serving] {
+            assert_eq!(chosen(need, &all), Some(3), "{need:?}");
+            assert_eq!(chosen(need, &all[..2]), Some(1), "{need:?}");
+            assert_eq!(chosen(need, &[]), None, "{need:?}");
+        }
+        assert_eq!(chosen(Need::Out, &all[..1]), Some(0));
+        assert_eq!(chosen(Need::Serving, &all[..1]), None);
+    }
 }

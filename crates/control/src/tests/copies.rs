@@ -4,12 +4,15 @@ use super::reported::has;
 use super::{
     Testbed, change_job, check_refused, fail, hold, impatient, replace, spare, tick_until, unload,
 };
+use crate::commands::readd::Wish;
 use crate::error::ControlErrorKind::{NotFound, State};
 use crate::events::EventKind;
 use crate::policy::sick::Subject;
 use crate::upkeep::spares::use_spare;
+use std::fs;
 use strake_api::v1::{
-    DestroyArrayRequest, ListEventsRequest, ReplaceMemberRequest, UndeleteArrayRequest,
+    DestroyArrayRequest, Event, ListEventsRequest, ReplaceMemberRequest, SetArrayRequest,
+    UndeleteArrayRequest,
 };
 use strake_nvme_wire::health::Smart;
 
@@ -35,6 +38,11 @@ fn few_spare_blocks() -> Smart {
 /// The drive of a member.
 fn subject(control: &Testbed, slot: usize) -> Subject {
     Subject::Member(control.tank().members[slot].uuid.parse().expect("an identity"))
+}
+
+fn events(control: &Testbed, kind: &str) -> Vec<Event> {
+    let request = ListEventsRequest { kind: kind.into(), ..Default::default() };
+    control.events().list(&request).expect("the request is fine")
 }
 
 /// Gives a drive this health page.
@@ -105,7 +113,7 @@ fn a_member_that_is_missing_after_a_restart_is_rebuilt_on_the_drive_of_its_copy(
     let (mut control, drives) = stage();
     control.replace_member(&replace(1, &drives[4])).expect("it fits");
     control.shut_down();
-    std::fs::rename(&drives[1], control.path("away")).expect("it can be moved");
+    fs::rename(&drives[1], control.path("away")).expect("it can be moved");
     control.start_with(impatient());
     assert_eq!(control.tank().members[1].state, "missing");
     tick_until(&control, "the rebuild", || {
@@ -195,84 +203,98 @@ fn a_sick_member_is_copied_to_a_spare_unless_the_operator_cancelled_that() {
     assert!(control.tank().members[1].replacement.is_empty());
 }
 
-/// Drives of one age reach the limit together: the last spare is kept for a failure.
 #[test]
-fn a_worn_member_is_replaced_only_while_another_spare_remains() {
+fn a_spare_that_predicts_its_failure_replaces_only_a_member_that_is_out() {
     let (control, drives) = stage();
     control.add_spare(&spare(&drives[4])).expect("it is a spare");
-    for slot in [1, 2] {
-        report(&control, &subject(&control, slot), worn());
-    }
+    let identity = control.with(|m| m.records.spares[0].identity.clone()).expect("it answers");
+    report(&control, &Subject::Spare(identity), predicts());
+    report(&control, &subject(&control, 1), predicts());
     control.ticks(5);
-    assert!(has(&control, EventKind::MemberSick));
-    assert!(!has(&control, EventKind::SpareUsed) && !has(&control, EventKind::SpareNone));
+    assert!(control.tank().members[1].replacement.is_empty());
+    let none: Vec<String> = events(&control, "spare_none").into_iter().map(|e| e.cause).collect();
+    assert_eq!(none.len(), 1, "it is reported once: {none:?}");
+    assert!(none[0].contains("read-only"), "{none:?}");
     control.add_spare(&spare(&drives[5])).expect("it is a spare");
-    tick_until(&control, "the copy", || !control.tank().members[1].replacement.is_empty());
+    tick_until(&control, "the copy", || control.tank().members[1].replacement == drives[5]);
     hold(&control, false);
     tick_until(&control, "the end", || has(&control, EventKind::ReplaceFinished));
-    control.ticks(5);
-    assert_eq!(control.tank().members[2].path, drives[2], "the last spare is kept");
-    report(&control, &subject(&control, 2), predicts());
-    tick_until(&control, "the other copy", || control.tank().members[2].path != drives[2]);
+    control.fail_member(&fail("tank", 0)).expect("redundancy is left");
+    tick_until(&control, "the rebuild", || control.tank().members[0].path == drives[4]);
 }
 
-/// A drive that predicts its failure is copied before one that is worn, whatever their slots.
-#[test]
-fn the_most_urgent_member_is_copied_first() {
-    let (control, drives) = stage();
-    report(&control, &subject(&control, 0), worn());
-    report(&control, &subject(&control, 2), predicts());
-    control.tick().expect("it answers");
-    for drive in &drives[4..] {
-        control.add_spare(&spare(drive)).expect("it is a spare");
-    }
-    tick_until(&control, "the copy", || !control.tank().members[2].replacement.is_empty());
-    assert!(control.tank().members[0].replacement.is_empty());
-}
-
-#[test]
-fn a_spare_that_is_sick_itself_replaces_only_a_member_that_is_out() {
-    for page in [predicts(), worn()] {
-        let (control, drives) = stage();
-        let sick = |drive: &str| {
-            control.add_spare(&spare(drive)).expect("it is a spare");
-            let identity = control.with(|m| m.records.spares.last().map(|s| s.identity.clone()));
-            let identity = identity.expect("it answers").expect("there is one");
-            report(&control, &Subject::Spare(identity), page);
-        };
-        sick(&drives[4]);
-        report(&control, &subject(&control, 1), predicts());
-        control.ticks(5);
-        assert!(control.tank().members[1].replacement.is_empty());
-        assert!(has(&control, EventKind::SpareNone));
-        control.add_spare(&spare(&drives[5])).expect("it is a spare");
-        tick_until(&control, "the copy", || control.tank().members[1].replacement == drives[5]);
-        hold(&control, false);
-        tick_until(&control, "the end", || has(&control, EventKind::ReplaceFinished));
-        control.fail_member(&fail("tank", 0)).expect("redundancy is left");
-        tick_until(&control, "the rebuild", || control.tank().members[0].path == drives[4]);
-    }
-}
-
-/// A comparison or a forecast may be wrong.
+/// Drives may serve for years beyond their rated endurance.
 #[test]
 fn a_member_that_is_only_watched_is_reported_and_stays() {
-    let (control, drives) = stage();
-    for drive in &drives[4..] {
-        control.add_spare(&spare(drive)).expect("it is a spare");
+    for page in [worn(), few_spare_blocks()] {
+        let (control, drives) = stage();
+        for drive in &drives[4..] {
+            control.add_spare(&spare(drive)).expect("it is a spare");
+        }
+        report(&control, &subject(&control, 1), page);
+        control.ticks(5);
+        assert!(has(&control, EventKind::MemberSick));
+        assert!(!has(&control, EventKind::SpareUsed) && !has(&control, EventKind::SpareNone));
+        // It becomes urgent, and is reported again.
+        report(&control, &subject(&control, 1), predicts());
+        tick_until(&control, "the copy", || !control.tank().members[1].replacement.is_empty());
+        assert_eq!(events(&control, "member_sick").len(), 2);
     }
-    report(&control, &subject(&control, 1), few_spare_blocks());
-    control.ticks(5);
-    assert!(has(&control, EventKind::MemberSick));
-    assert!(!has(&control, EventKind::SpareUsed));
-    // It becomes urgent, and is reported again.
+}
+
+#[test]
+fn a_drive_that_predicts_its_failure_now_and_then_is_reported_once() {
+    let (control, _) = stage();
+    let member = subject(&control, 1);
+    for page in [predicts(), Smart::default(), predicts(), Smart::default(), predicts()] {
+        report(&control, &member, page);
+        control.tick().expect("it answers");
+    }
+    assert_eq!(events(&control, "member_sick").len(), 1);
+}
+
+/// A copy that a restart interrupted waits for its own drive, and not for a spare.
+#[test]
+fn a_copy_that_waits_takes_no_other_spare() {
+    let (mut control, drives) = stage();
+    control.replace_member(&replace(1, &drives[4])).expect("it fits");
+    control.add_spare(&spare(&drives[5])).expect("it is a spare");
+    fs::rename(&drives[4], format!("{}.away", drives[4])).expect("it is a file");
+    control.restart();
     report(&control, &subject(&control, 1), predicts());
-    tick_until(&control, "the copy", || !control.tank().members[1].replacement.is_empty());
-    let request = ListEventsRequest { kind: "member_sick".into(), ..Default::default() };
-    let events = control.events().list(&request).expect("the request is fine");
-    let causes: Vec<&str> = events.iter().map(|event| event.cause.as_str()).collect();
-    assert_eq!(causes.len(), 2, "{causes:?}");
-    assert!(causes[0].contains("13 %") && causes[1].contains("read-only"), "{causes:?}");
+    control.ticks(5);
+    assert_eq!(control.tank().members[1].replacement, drives[4]);
+    let spares = control.with(|m| m.list_spares()).expect("it answers").spares;
+    assert_eq!(spares.len(), 1, "{spares:?}");
+}
+
+/// History: upkeep decided to use two spares, and used the second one after auto-replace was switched off.
+#[test]
+fn no_spare_is_used_once_auto_replace_is_off() {
+    let (control, drives) = stage();
+    let off =
+        SetArrayRequest { name: "tank".into(), auto_replace: Some(false), ..Default::default() };
+    control.set_array(&off).expect("it is set");
+    control.add_spare(&spare(&drives[4])).expect("it is a spare");
+    control.fail_member(&fail("tank", 0)).expect("redundancy is left");
+    let uuid = control.tank().uuid;
+    use_spare(&control, &uuid, 0, Wish::Upkeep).expect("it does nothing");
+    assert_eq!(control.tank().members[0].path, drives[0]);
+    use_spare(&control, &uuid, 0, Wish::Command).expect("an operator may");
+    assert_eq!(control.tank().members[0].path, drives[4]);
+}
+
+/// History: the spare was prepared before the array refused it, in every round.
+#[test]
+fn a_replacement_that_the_array_refuses_writes_nothing() {
+    let (control, drives) = stage();
+    control.replace_member(&replace(1, &drives[4])).expect("it fits");
+    control.add_spare(&spare(&drives[5])).expect("it is a spare");
+    control.fail_member(&fail("tank", 0)).expect("redundancy is left");
+    let before = fs::read(&drives[5]).expect("it is a file");
+    let uuid = control.tank().uuid;
+    use_spare(&control, &uuid, 0, Wish::Command).expect_err("a member is being copied");
+    assert!(fs::read(&drives[5]).expect("it is a file") == before, "it was written");
 }
 
 /// History: an array refused a spare while another member was being copied. The spare was therefore marked as failed,
@@ -286,7 +308,7 @@ fn a_spare_waits_until_a_copy_of_another_member_has_ended() {
     control.ticks(5);
     // A refused request for the spare at this moment does not mark the spare as failed.
     let uuid = control.tank().uuid;
-    use_spare(&control, &uuid, 0).expect_err("a member is being copied");
+    use_spare(&control, &uuid, 0, Wish::Upkeep).expect_err("a member is being copied");
     let states = control.with(|m| m.list_spares()).expect("it answers").spares;
     assert_eq!(states[0].state, "ready", "{states:?}");
     assert!(!has(&control, EventKind::SpareMissing));

@@ -2,6 +2,7 @@
 
 use super::reported::has;
 use super::{Testbed, array, check_refused, fail, raid6, tick_until, unload};
+use crate::commands::readd::Wish;
 use crate::control::Control;
 use crate::error::ControlErrorKind::{NotFound, Refused, Usage};
 use crate::events::EventKind;
@@ -124,10 +125,10 @@ fn a_spare_that_another_command_uses_is_not_reported() {
     let uuid = control.with(|m| m.running[0].uuid()).expect("it answers");
     let key = control.with(|m| drive_key(&m.records.spares[0].identity)).expect("it answers");
     let held = control.try_reserve(vec![key]).expect("it answers").expect("it is free");
-    use_spare(&control, &uuid, 1).expect_err("another command uses the spare");
+    use_spare(&control, &uuid, 1, Wish::Upkeep).expect_err("another command uses the spare");
     assert!(!has(&control, EventKind::SpareMissing));
     drop(held);
-    use_spare(&control, &uuid, 1).expect("it is free");
+    use_spare(&control, &uuid, 1, Wish::Upkeep).expect("it is free");
     assert_eq!(path_of(&control, 1), drives[4]);
 }
 

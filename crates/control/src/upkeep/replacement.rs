@@ -92,7 +92,10 @@ pub(crate) fn leave_alone(
     let running = &manager.running[at];
     let members: Vec<String> =
         running.array.status().members.iter().map(|member| member.uuid.to_string()).collect();
-    let (array, member) = (running.uuid(), &members[member as usize]);
+    let (array, slot) = (running.uuid(), member as usize);
+    let is_copied = manager.records.copies(&array).any(|copy| u32::from(copy.slot) == member);
+    // The copy may have finished in the meantime.
+    let Some(member) = members.get(slot).filter(|_| is_copied) else { return Ok(()) };
     let mut config = manager.records.config.clone();
     let Some(record) = config.arrays.iter_mut().find(|record| record.uuid == array) else {
         return Ok(());

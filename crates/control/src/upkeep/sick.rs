@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use strake_wording::replace;
 
@@ -12,60 +12,72 @@ use crate::drives::probe::{Probes, Target};
 use crate::error::ControlError;
 use crate::events::{EventKind, Note};
 use crate::manager::Manager;
+use crate::policy::members::is_out;
 use crate::policy::sick::Subject;
 
-/// Time between two queries of the health of drives.
-const ASK_EVERY: Duration = Duration::from_secs(60);
 /// Seconds of a day.
 const DAY_S: u64 = 86_400;
 
-/// Queries the health of the drives of members and of spares, at most once in [`ASK_EVERY`].
+/// Queries the health of the drives of serving members and of spares: once a minute, and when one is new.
 pub(crate) fn ask_drives(control: &Control) -> Result<(), ControlError> {
     let due = control.with(drives_to_ask)?;
     let Some((probes, drives)) = due else { return Ok(()) };
     let (subjects, targets): (Vec<Subject>, Vec<Target>) = drives.into_iter().unzip();
     let seen = probes.look(targets);
     control.run(|m| {
-        let answered = subjects.iter().zip(seen);
-        let answered = answered
-            .filter_map(|(subject, (path, probe))| Some((subject.clone(), path, probe.health?)))
-            .collect();
+        let answered = subjects.into_iter().zip(seen);
+        let answered =
+            answered.filter_map(|(subject, (path, probe))| Some((subject, path, probe.health?)));
         let day = m.started.elapsed().as_secs() / DAY_S;
-        m.sick.note_pages(&subjects.iter().cloned().collect(), answered, Instant::now(), day);
+        m.sick.note_pages(answered.collect(), Instant::now(), day);
         Ok(())
     })
 }
 
-/// The drives of members and the spares that report their health; `None` if the next query is not yet due.
+/// The drives of serving members and the spares that report their health; `None` if the next query is not yet due.
 fn drives_to_ask(manager: &mut Manager) -> Option<(Probes, Vec<(Subject, Target)>)> {
-    if manager.sick.asked.is_some_and(|asked| asked.elapsed() < ASK_EVERY) {
-        return None;
-    }
-    manager.sick.asked = Some(Instant::now());
+    // At the path of a member that is out, there may be another drive.
     let members = manager.running.iter().flat_map(|running| running.array.status().members);
+    let members = members.filter(|member| !is_out(member));
     let members = members.map(|member| (Subject::Member(member.uuid), member.path));
-    let spares = manager.records.spares.iter();
+    let spares =
+        manager.records.spares.iter().filter(|spare| manager.spares.ready(spare).is_some());
     let spares = spares.map(|spare| (Subject::Spare(spare.identity.clone()), spare.path.clone()));
     let drives = members.chain(spares).filter_map(|(subject, path)| {
         let health = Some(health_source(manager, &path)?);
         Some((subject, Target { path, bytes: None, health }))
     });
-    let drives = drives.collect();
+    let drives: Vec<(Subject, Target)> = drives.collect();
+    let subjects: BTreeSet<Subject> = drives.iter().map(|(subject, _)| subject.clone()).collect();
+    let now = Instant::now();
+    if !manager.sick.is_due(&subjects, now) {
+        return None;
+    }
+    manager.sick.begin_query(subjects, now);
     Some((manager.drives.probes().clone(), drives))
 }
 
 /// The source of the health of the drive at `path`; `None` if the drive is not NVMe, or if it is taken from the kernel
 /// and not open.
 pub(crate) fn health_source(manager: &Manager, path: &str) -> Option<Arc<dyn HealthSource>> {
-    if path.starts_with("/dev/nvme") {
+    if is_nvme_of_kernel(path) {
         return Some(source_of_kernel(path));
     }
     let open = manager.drives.all().iter().find(|open| open.drive.path == path)?;
     open.health.clone()
 }
 
-/// Reports each member that should be replaced: once, and again when it becomes more urgent.
+/// True for the device node of an NVMe drive, by any of its names.
+fn is_nvme_of_kernel(path: &str) -> bool {
+    let is_nvme = |path: &str| path.starts_with("/dev/nvme");
+    // A link in `/dev` is in memory: reading it waits for no drive.
+    let node = || std::fs::canonicalize(path).ok().map(|node| node.display().to_string());
+    is_nvme(path) || path.starts_with("/dev/disk/") && node().is_some_and(|node| is_nvme(&node))
+}
+
+/// Reports each member that should be replaced: once, and again when this becomes more urgent.
 pub(crate) fn notice_sick(manager: &mut Manager) {
+    let now = Instant::now();
     let mut there = BTreeSet::new();
     for at in 0..manager.running.len() {
         let status = manager.running[at].array.status();
@@ -75,7 +87,7 @@ pub(crate) fn notice_sick(manager: &mut Manager) {
             there.insert(member.uuid);
             let reason = manager.sick.judge(member, settings);
             let why = reason.as_ref().map(|reason| reason.why.clone()).unwrap_or_default();
-            if !manager.sick.note(member.uuid, reason) {
+            if !manager.sick.note(member.uuid, reason, now) {
                 continue;
             }
             let what =

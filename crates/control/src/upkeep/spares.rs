@@ -1,12 +1,13 @@
 //! Spares that are opened, reported as missing, and used without a command.
 
 use strake_api::v1::AddSpareRequest;
-use strake_engine::{Drive, MemberStatus};
+use strake_engine::{ArrayStatus, Drive, MemberStatus};
 use strake_wording::{replace, say};
 
 use crate::actions::Pace;
 use crate::bounded;
 use crate::commands::members::replace_now;
+use crate::commands::readd::Wish;
 use crate::commands::spares::forget_spare;
 use crate::control::Control;
 use crate::drives::address::is_remote;
@@ -19,10 +20,12 @@ use crate::manager::Manager;
 use crate::names::array_key;
 use crate::policy::advice::spare_next;
 use crate::policy::members::is_out;
-use crate::policy::sick::Urgency;
-use crate::policy::spares::{SpareState, fits, is_of_the_drive, slots_for_spares, unusable};
+use crate::policy::spares::{
+    Candidate, Need, Pool, SpareState, choose, fits, is_of_the_drive, slots_for_spares, unusable,
+};
 use crate::record::store::SpareRecord;
-use crate::state::running::Running;
+use crate::state::running::{Place, Running};
+use crate::upkeep::sick::health_source;
 
 /// Replaces members that are out or should be replaced with spares. A failure is reported, and the next round tries
 /// another spare.
@@ -31,7 +34,7 @@ pub(crate) fn use_spares(control: &Control, pace: Pace) -> Result<(), ControlErr
         control.act(pace, format!("spares for {array}"), move |control| {
             for slot in slots {
                 // The failure was reported; the next round tries another spare.
-                if let Err(error) = use_spare(control, &array, slot) {
+                if let Err(error) = use_spare(control, &array, slot, Wish::Upkeep) {
                     tracing::debug!(reason = %error, "spare not used");
                 }
             }
@@ -42,10 +45,15 @@ pub(crate) fn use_spares(control: &Control, pace: Pace) -> Result<(), ControlErr
 }
 
 /// Replaces one member with a spare. Does nothing while another command has reserved the array, or if no spare fits.
-pub(crate) fn use_spare(control: &Control, array: &str, slot: usize) -> Result<(), ControlError> {
+pub(crate) fn use_spare(
+    control: &Control,
+    array: &str,
+    slot: usize,
+    wish: Wish,
+) -> Result<(), ControlError> {
     let Some(reserved) = control.try_reserve(vec![array_key(array)])? else { return Ok(()) };
     let mut reserved = reserved.limit_to(GLANCE_LIMIT);
-    let chosen = control.with(|m| choose_spare(m, array, slot))?;
+    let chosen = control.with(|m| choose_spare(m, array, slot, wish))?;
     let Some((place, record)) = chosen else { return Ok(()) };
     let opened = reserved.open_now(&record.path).and_then(|drive| {
         refuse_occupied(std::slice::from_ref(&drive))?;
@@ -189,61 +197,84 @@ impl Manager {
         if status.lost || !self.records.settings(&running.uuid()).auto_replace {
             return Vec::new();
         }
-        slots_for_spares(&status, |member| self.wants_spare(&running.uuid(), member))
+        slots_for_spares(&status, |slot, member| self.wants_spare(&running.uuid(), slot, member))
     }
 
-    /// How urgently a spare should replace a member that serves; `None` if none should.
-    fn wants_spare(&self, array: &str, member: &MemberStatus) -> Option<Urgency> {
-        let record = self.records.record_of(array);
-        let uuid = member.uuid.to_string();
-        let is_left_alone = record.is_some_and(|record| record.left_alone.contains(&uuid));
-        self.sick.wants_spare(member).filter(|_| !is_left_alone)
+    /// True if a spare should replace a member that serves.
+    fn wants_spare(&self, array: &str, slot: usize, member: &MemberStatus) -> bool {
+        let Some(record) = self.records.record_of(array) else { return false };
+        // A copy that a restart interrupted continues to the drive that it had.
+        let is_copied = record.copies.iter().any(|copy| usize::from(copy.slot) == slot);
+        let is_left_alone = record.left_alone.contains(&member.uuid.to_string());
+        self.sick.wants_spare(member) && !is_copied && !is_left_alone
     }
 }
 
-/// Chooses the smallest spare that fits: first those whose drives have nothing to report, and among them those that are
-/// reserved for the array. If no spare fits, this is reported once.
+/// Chooses the spare for a member that is out or that should be replaced. If no spare fits, this is reported once.
 pub(crate) fn choose_spare(
     manager: &mut Manager,
     array: &str,
     slot: usize,
-) -> Option<(crate::state::running::Place, SpareRecord)> {
-    // The member may have been replaced, or the array stopped, in the meantime.
+    wish: Wish,
+) -> Option<(Place, SpareRecord)> {
+    // The member may have been replaced, the array stopped, or its settings changed in the meantime.
     let (place, _) = manager.place(array, slot as u32).ok()?;
+    if wish == Wish::Upkeep && !manager.records.settings(array).auto_replace {
+        return None;
+    }
     let running = manager.running_of(array)?;
     let status = running.array.status();
     let member = &status.members[slot];
-    let urgency = manager.wants_spare(array, member);
-    if !is_out(member) && urgency.is_none() {
+    let need = if is_out(member) { Need::Out } else { Need::Serving };
+    if need == Need::Serving && !manager.wants_spare(array, slot, member) {
         return None;
     }
-    let settings = manager.records.settings(array);
-    let is_fit = |s: &SpareRecord| manager.sick.is_fit(&s.identity, settings);
-    // After a crash, the drive of a copy can still be recorded as a spare.
-    let usable = |s: &&SpareRecord| {
-        manager.spares.ready(s).is_some_and(|drive| fits(&status, drive).is_ok())
-            && manager.records.promised(&s.identity, None).is_none()
+    let candidates = candidates(manager, array, &status);
+    if let Some(best) = choose(need, &candidates) {
+        return Some((place, manager.records.spares[best.at].clone()));
+    }
+    let is_first = match need {
+        Need::Out => {
+            let seen = manager.entries.get_mut(array).and_then(|entry| entry.seen.as_mut());
+            seen.is_none_or(|seen| seen.tell_no_spare(slot))
+        }
+        Need::Serving => manager.sick.note_no_spare(member.uuid),
     };
-    let own = |s: &&SpareRecord| s.array == array || s.array.is_empty();
-    let spares = manager.records.spares.iter().filter(own).filter(usable);
-    let mut spares: Vec<&SpareRecord> = spares.filter(|s| is_out(member) || is_fit(s)).collect();
-    spares.sort_by_key(|s| (!is_fit(s), s.array.is_empty(), s.bytes));
-    if !is_out(member) && urgency == Some(Urgency::Worn) && spares.len() < 2 {
-        // The last spare is kept for a failure. The event about the member has named the command.
-        return None;
-    }
-    if let Some(best) = spares.first() {
-        return Some((place, (*best).clone()));
-    }
-    let name = place.name;
-    let reported = manager.entries.get_mut(array).and_then(|entry| entry.seen.as_mut());
-    let reported = reported.is_some_and(|seen| !seen.tell_no_spare(slot));
-    if !reported {
+    if is_first {
+        let objections = candidates.iter().filter_map(|candidate| {
+            let path = &manager.records.spares[candidate.at].path;
+            Some(format!("spare {path}: {}", candidate.objection.as_ref()?))
+        });
+        let cause = objections.collect::<Vec<_>>().join("; ");
+        let name = place.name;
         let what = format!("no spare fits member {slot} of array {name}");
         let note = Note::of_array(EventKind::SpareNone, &name, what).member(slot);
-        manager.record(note.next(replace(name, Some(slot as u32), "")));
+        manager.record(note.cause(cause).next(replace(name, Some(slot as u32), "")));
     }
     None
+}
+
+/// The spares that fit the members of an array.
+fn candidates(manager: &Manager, array: &str, status: &ArrayStatus) -> Vec<Candidate> {
+    let candidate = |(at, spare): (usize, &SpareRecord)| {
+        let pool = match spare.array.as_str() {
+            "" => Pool::Shared,
+            own if own == array => Pool::Own,
+            _ => return None,
+        };
+        let drive = manager.spares.ready(spare)?;
+        // After a crash, the drive of a copy can still be recorded as a spare.
+        let is_free = manager.records.promised(&spare.identity, None).is_none();
+        let reports = || health_source(manager, &spare.path).is_some();
+        let objection = manager.sick.objection(&spare.identity, reports);
+        (is_free && fits(status, drive).is_ok()).then(|| Candidate {
+            at,
+            pool,
+            bytes: spare.bytes,
+            objection,
+        })
+    };
+    manager.records.spares.iter().enumerate().filter_map(candidate).collect()
 }
 
 fn reported_spare_use(manager: &mut Manager, array: &str, slot: usize, record: &SpareRecord) {

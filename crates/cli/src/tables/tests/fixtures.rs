@@ -54,7 +54,7 @@ pub fn array(states: &[&str]) -> Array {
             auto_replace: true,
             auto_readd: true,
             replace_after_errors: 10,
-            replace_at_wear_percent: 95,
+            report_at_wear_percent: 95,
             scrub_every_s: 30 * 24 * 3600,
             scrub_repair: false,
         }),

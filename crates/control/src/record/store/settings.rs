@@ -65,8 +65,8 @@ pub struct Settings {
     pub auto_readd: bool,
     /// Errors after which a serving member is replaced; 0 for never.
     pub replace_after_errors: u32,
-    /// Percent of the rated endurance of its drive at which a serving member is replaced; 0 for never.
-    pub replace_at_wear_percent: u8,
+    /// Percent of the rated endurance of its drive at which a serving member is reported; 0 for never.
+    pub report_at_wear_percent: u8,
     /// True if the operator paused the jobs of the array.
     pub paused: bool,
     /// The jobs that the operator paused. The pause ends with them.
@@ -86,7 +86,7 @@ impl Default for Settings {
             auto_replace: true,
             auto_readd: true,
             replace_after_errors: 20,
-            replace_at_wear_percent: 95,
+            report_at_wear_percent: 95,
             paused: false,
             paused_jobs: PausedJobs::default(),
             scrub_every_s: SCRUB_EVERY_S,
@@ -125,7 +125,7 @@ impl Settings {
             auto_replace: self.auto_replace,
             auto_readd: self.auto_readd,
             replace_after_errors: self.replace_after_errors,
-            replace_at_wear_percent: self.replace_at_wear_percent.into(),
+            report_at_wear_percent: self.report_at_wear_percent.into(),
             scrub_every_s: self.scrub_every_s,
             scrub_repair: self.scrub_repair,
         }

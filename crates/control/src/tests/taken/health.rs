@@ -9,7 +9,9 @@ use super::{ADDRESS, OTHER};
 use crate::drives::health::tests::{Pages, read_only, worn};
 use crate::drives::pci::open_as_file;
 use crate::error::ControlErrorKind;
-use crate::tests::{check_refused, mirror};
+use crate::policy::sick::Subject;
+use crate::tests::{array, check_refused, fail, mirror, spare};
+use strake_nvme_wire::health::Smart;
 
 /// Opens a taken drive with this health.
 fn open_with(world: &World, address: &str, health: Pages) {
@@ -64,12 +66,12 @@ fn d22_a_worn_member_is_reported_at_the_limit_of_its_array() {
     assert!(causes(&world).is_empty(), "the limit is 95 %");
     let set = |percent| SetArrayRequest {
         name: "tank".into(),
-        replace_at_wear_percent: Some(percent),
+        report_at_wear_percent: Some(percent),
         ..Default::default()
     };
     check_refused(world.control().set_array(&set(256)), ControlErrorKind::Usage, "256 %");
     let changed = world.control().set_array(&set(90)).expect("it can be set");
-    assert_eq!(changed.plan, ["replace at wear 90 % instead of 95 %"]);
+    assert_eq!(changed.plan, ["report at wear 90 % instead of 95 %"]);
     world.control().tick().expect("it answers");
     assert_eq!(causes(&world), ["90 % of the rated endurance of the drive is used"]);
 }
@@ -86,4 +88,30 @@ fn d22_a_drive_that_cannot_be_asked_is_refused_with_the_reason() {
     let file = world.root.sparse("file", 64 << 20).display().to_string();
     check_refused(health(&world, &file), ControlErrorKind::State, "smartctl");
     check_refused(health(&world, "nothing"), ControlErrorKind::NotFound, "nothing");
+}
+
+#[test]
+fn d22_a_taken_spare_that_predicts_its_failure_is_used_only_for_a_member_that_is_out() {
+    let world = World::new();
+    world.take("S1").expect("it is taken");
+    open_with(&world, ADDRESS, read_only());
+    let drives = ["nvme1n1", "nvme2n1"].map(|name| world.node(name));
+    world.control().create_array(&mirror(&drives)).expect("it is created");
+    world.control().add_spare(&spare("pci:0000:3b:00.0")).expect("it is a spare");
+    world.control().tick().expect("it answers");
+    let member = array(world.control(), "tank").expect("it runs").members[0].uuid.parse();
+    let subject = Subject::Member(member.expect("an identity"));
+    let predicts = Smart { warnings: 1, ..Smart::default() };
+    world.control().with(|m| m.sick.keep_page(subject, predicts)).expect("it answers");
+    world.control().tick().expect("it answers");
+    let request = ListEventsRequest { kind: "spare_none".into(), ..Default::default() };
+    let events = world.control().events().list(&request).expect("the request is fine");
+    let [event] = events.as_slice() else { panic!("{events:?}") };
+    assert!(event.cause.contains("read-only"), "{event:?}");
+    let serving =
+        |slot: usize| array(world.control(), "tank").expect("it runs").members[slot].path.clone();
+    assert_eq!(serving(0), drives[0]);
+    world.control().fail_member(&fail("tank", 1)).expect("redundancy is left");
+    world.control().tick().expect("it answers");
+    assert_eq!(serving(1), "pci:0000:3b:00.0");
 }

@@ -64,8 +64,7 @@ pub const ALERTS: &[Alert] = &[
         expr: "strake_drive_failure_predicted == 1",
         hold: "0s",
         summary: "Drive {{ $labels.drive }} predicts its failure",
-        meaning: "The drive reports a critical warning about its medium. If a suitable spare exists, the spare \
-                  replaces it automatically, unless the array has auto-replace off.",
+        meaning: "The drive reports a critical warning about its medium or its backup power.",
         remedy: || say("Its report: ").run(smart(DRIVE_LABEL)),
         trial: Trial {
             series: &[(r#"strake_drive_failure_predicted{drive="/dev/nvme0n1"}"#, RAISED)],

@@ -207,6 +207,13 @@ impl Drives {
         &self.open
     }
 
+    /// Gives an open file the health reports of a drive.
+    #[cfg(test)]
+    pub(crate) fn give_health(&mut self, path: &str, health: Arc<dyn HealthSource>) {
+        let open = self.open.iter_mut().find(|open| open.drive.path == path);
+        open.expect("it is open").health = Some(health);
+    }
+
     /// Creates an empty set of drives of the host `machine`.
     #[must_use]
     pub fn of(machine: Machine) -> Self {

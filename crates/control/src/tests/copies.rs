@@ -5,11 +5,13 @@ use super::{
     Testbed, change_job, check_refused, fail, hold, impatient, replace, spare, tick_until, unload,
 };
 use crate::commands::readd::Wish;
+use crate::drives::health::tests::read_only;
 use crate::error::ControlErrorKind::{NotFound, State};
 use crate::events::EventKind;
 use crate::policy::sick::Subject;
 use crate::upkeep::spares::use_spare;
 use std::fs;
+use std::sync::Arc;
 use strake_api::v1::{
     DestroyArrayRequest, Event, ListEventsRequest, ReplaceMemberRequest, SetArrayRequest,
     UndeleteArrayRequest,
@@ -204,11 +206,12 @@ fn a_sick_member_is_copied_to_a_spare_unless_the_operator_cancelled_that() {
 }
 
 #[test]
-fn a_spare_that_predicts_its_failure_replaces_only_a_member_that_is_out() {
+fn d22_a_spare_that_predicts_its_failure_replaces_only_a_member_that_is_out() {
     let (control, drives) = stage();
     control.add_spare(&spare(&drives[4])).expect("it is a spare");
-    let identity = control.with(|m| m.records.spares[0].identity.clone()).expect("it answers");
-    report(&control, &Subject::Spare(identity), predicts());
+    let health = Arc::new(read_only());
+    control.with(|m| m.drives.give_health(&drives[4], health)).expect("it answers");
+    control.tick().expect("it answers");
     report(&control, &subject(&control, 1), predicts());
     control.ticks(5);
     assert!(control.tank().members[1].replacement.is_empty());

@@ -9,9 +9,7 @@ use super::{ADDRESS, OTHER};
 use crate::drives::health::tests::{Pages, read_only, worn};
 use crate::drives::pci::open_as_file;
 use crate::error::ControlErrorKind;
-use crate::policy::sick::Subject;
-use crate::tests::{array, check_refused, fail, mirror, spare};
-use strake_nvme_wire::health::Smart;
+use crate::tests::{check_refused, mirror};
 
 /// Opens a taken drive with this health.
 fn open_with(world: &World, address: &str, health: Pages) {
@@ -46,7 +44,11 @@ fn d22_a_taken_member_that_predicts_its_failure_is_reported() {
     let events = world.control().events().list(&request).expect("the request is fine");
     let [event] = events.as_slice() else { panic!("{events:?}") };
     assert_eq!(event.member, Some(0));
-    assert!(event.cause.contains("read-only"), "{event:?}");
+    assert!(
+        event.cause.contains("read-only"),
+        "{event:?} {:?}",
+        world.control().with(|m| m.list_spares())
+    );
     let shown = world.control().drive("pci:0000:3b:00.0").expect("it is open");
     assert!(shown.note.contains("read-only") && shown.wear_percent == Some(0), "{shown:?}");
     let health = health(&world, "pci:0000:3b:00.0").expect("it answers");
@@ -88,30 +90,4 @@ fn d22_a_drive_that_cannot_be_asked_is_refused_with_the_reason() {
     let file = world.root.sparse("file", 64 << 20).display().to_string();
     check_refused(health(&world, &file), ControlErrorKind::State, "smartctl");
     check_refused(health(&world, "nothing"), ControlErrorKind::NotFound, "nothing");
-}
-
-#[test]
-fn d22_a_taken_spare_that_predicts_its_failure_is_used_only_for_a_member_that_is_out() {
-    let world = World::new();
-    world.take("S1").expect("it is taken");
-    open_with(&world, ADDRESS, read_only());
-    let drives = ["nvme1n1", "nvme2n1"].map(|name| world.node(name));
-    world.control().create_array(&mirror(&drives)).expect("it is created");
-    world.control().add_spare(&spare("pci:0000:3b:00.0")).expect("it is a spare");
-    world.control().tick().expect("it answers");
-    let member = array(world.control(), "tank").expect("it runs").members[0].uuid.parse();
-    let subject = Subject::Member(member.expect("an identity"));
-    let predicts = Smart { warnings: 1, ..Smart::default() };
-    world.control().with(|m| m.sick.keep_page(subject, predicts)).expect("it answers");
-    world.control().tick().expect("it answers");
-    let request = ListEventsRequest { kind: "spare_none".into(), ..Default::default() };
-    let events = world.control().events().list(&request).expect("the request is fine");
-    let [event] = events.as_slice() else { panic!("{events:?}") };
-    assert!(event.cause.contains("read-only"), "{event:?}");
-    let serving =
-        |slot: usize| array(world.control(), "tank").expect("it runs").members[slot].path.clone();
-    assert_eq!(serving(0), drives[0]);
-    world.control().fail_member(&fail("tank", 1)).expect("redundancy is left");
-    world.control().tick().expect("it answers");
-    assert_eq!(serving(1), "pci:0000:3b:00.0");
 }

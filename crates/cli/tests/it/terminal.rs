@@ -67,6 +67,11 @@ impl Terminal {
         rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
     }
 
+    /// True if the command has ended.
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("it is our child").is_some()
+    }
+
     /// Types what every confirmation asks for, until the command ends.
     pub fn confirm_all(mut self) -> (ExitStatus, String) {
         let mut answered = 0;

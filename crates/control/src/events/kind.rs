@@ -110,8 +110,8 @@ kinds! {
                                                      drive can be used only while it stays open."
     MemberReturned "member_returned" Info "The drive of a missing member returned."
     MemberSuperseded "member_superseded" Info "The drive of a replaced member returned."
-    MemberSick "member_sick" Warning "A serving member should be replaced: it has many errors, or its drive predicts its \
-        failure, is worn, has media errors on several days, or is slow."
+    MemberSick "member_sick" Warning "A serving member should be replaced: it has many errors, or its drive predicts \
+        its failure, is worn, has media errors on several days, or is slow."
     SitOut "sit_out" Warning "A member responds much more slowly than its peers; reads avoid the member."
     SitOutEnded "sit_out_ended" Info "Reads no longer avoid a member."
     MembersStalled "members_stalled" Warning "More members are unresponsive at once than the array tolerates; none \

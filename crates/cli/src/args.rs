@@ -60,10 +60,10 @@ pub struct Global {
     /// The same as --output json.
     #[arg(long, global = true, help_heading = "Options of every command")]
     pub json: bool,
-    /// Print no answer. Errors, warnings and exit codes remain.
+    /// Do not print the answer. Errors and warnings are still printed, and the exit code does not change.
     #[arg(short, long, global = true, help_heading = "Options of every command")]
     pub quiet: bool,
-    /// Colour of tables.
+    /// Print tables in color.
     #[arg(
         long,
         global = true,
@@ -168,13 +168,14 @@ pub enum Command {
   strake export list"
     )]
     Export(export::ExportVerb),
-    /// Rates of arrays at intervals: requests and bytes per second, and mean latencies.
+    /// Print the rates of arrays at intervals: requests and bytes per second, and mean latencies.
     #[command(after_help = "Examples:
   strake iostat 1 3
   strake iostat tank --members --count 1
   strake iostat --every 0.5 --count 2 --json")]
     Iostat(iostat::Iostat),
-    /// Rates, jobs and problems of all arrays on the whole screen, updated every two seconds. Key q ends it.
+    /// Show rates, jobs and problems of all arrays on the whole screen, updated every two seconds. The key q ends the
+    /// command.
     #[command(after_help = "Examples:
   strake top
   strake top 0.5")]
@@ -279,7 +280,7 @@ pub enum Command {
 /// Option of commands that show a state.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub struct Watch {
-    /// Show the current state until interrupted: print the answer again after each change.
+    /// Print the answer again after each change, until the command is interrupted.
     #[arg(long)]
     pub watch: bool,
 }
@@ -293,15 +294,15 @@ pub enum DaemonVerb {
   strake daemon start --cores 2,3
   strake daemon start --state-dir /srv/strake --foreground")]
     Start(DaemonStart),
-    /// Stop the daemon. Before it ends, the daemon completes requests in progress and marks its arrays clean. If an
-    /// array depends on a drive that no longer has a path, the array cannot start again, and the command needs --accept
-    /// data.
+    /// Stop the daemon. The daemon first completes the requests in progress and marks its arrays clean. If an array
+    /// needs a drive whose path no longer exists, the array cannot start again. In this case, the command requires
+    /// --accept data.
     #[command(after_help = "Examples:
   strake daemon stop
   strake daemon stop --accept data")]
     Stop(DaemonStop),
-    /// Stop the daemon and start it again with the same options. A daemon that does not run is started as it was last
-    /// started. For a daemon that systemd started, use systemctl restart.
+    /// Stop the daemon and start it again with the same options. If no daemon runs, the command starts the daemon with
+    /// the options of the last start. If systemd started the daemon, use systemctl restart.
     #[command(after_help = "Examples:
   strake daemon restart")]
     Restart(DaemonStop),
@@ -330,7 +331,7 @@ pub enum StopLoss {
 /// `strake daemon start`.
 #[derive(Clone, Debug, Default, Args)]
 pub struct DaemonStart {
-    /// Stay in the foreground, with the daemon's log on standard error.
+    /// Run the daemon in the foreground. The daemon writes its log to standard error.
     #[arg(long)]
     pub foreground: bool,
     /// State directory of the daemon [default: see straked --help].
@@ -362,7 +363,7 @@ pub enum Goal {
     Rebuild,
     /// No member is being copied to another drive.
     Replace,
-    /// Parity is consistent everywhere, after a crash or a creation.
+    /// The parity of the whole array is consistent after a crash or a creation.
     Resync,
     /// The initialization of a new array has finished.
     Initialize,
@@ -385,7 +386,7 @@ pub struct BenchArgs {
 /// `strake demo`.
 #[derive(Clone, Debug, Args)]
 pub struct DemoArgs {
-    /// Leave the array running and its files in place, and print how to use them.
+    /// Keep the array running, keep its files, and print how to use the array.
     #[arg(long)]
     pub keep: bool,
     /// Folder in which the demo creates its own folder [default: the temporary folder].

@@ -50,24 +50,24 @@ pub struct Args {
     /// /run/strake/straked.sock for root, $XDG_RUNTIME_DIR/strake/straked.sock for other users]
     #[arg(long, env = "STRAKE_SOCKET", value_name = "PATH")]
     pub socket: Option<PathBuf>,
-    /// Group whose members may operate arrays: replace and rebuild members, add spares, scrub. Members of the socket's
-    /// group may do everything [default: none]
+    /// Group whose users may operate arrays: replace and rebuild members, add spares, scrub arrays. Users in the group
+    /// of the socket may do everything [default: none]
     #[arg(long, env = "STRAKE_OPERATOR_GROUP", value_name = "GROUP")]
     pub operator_group: Option<String>,
-    /// Group whose members may see everything except secrets, and change nothing [default: none]
+    /// Group whose users may view everything except secrets, and change nothing [default: none]
     #[arg(long, env = "STRAKE_VIEWER_GROUP", value_name = "GROUP")]
     pub viewer_group: Option<String>,
     /// CPUs for data cores, such as 0,2,4-7; auto selects half of the CPUs
     #[arg(long, default_value = "auto", value_name = "CPUS")]
     pub cores: CoreChoice,
-    /// Format of the log on stderr; RUST_LOG selects which lines are printed
+    /// Format of the log on stderr; the environment variable RUST_LOG selects the lines that are printed
     #[arg(long, value_enum, default_value = "text")]
     pub log: LogFormat,
     /// Seconds that an array waits for missing members before it starts degraded, or "never"
     #[arg(long, default_value = "30", value_name = "SECONDS", value_parser = parse_timeout)]
     pub assemble_timeout: Timeout,
-    /// Time limit of a request in seconds, by kind of drive: 6 to 300, and at least 30 for remote drives. The daemon
-    /// treats a drive that exceeds the limit as failed
+    /// Time limit of a request in seconds, for each kind of drive: 6 to 300, and at least 30 for remote drives. If a
+    /// request of a drive exceeds the limit, the daemon treats the drive as failed
     #[arg(long, default_value = "block=8,file=15,remote=30", value_name = "KIND=SECONDS,...")]
     pub io_timeout: IoLimits,
     /// Serve metrics over HTTP at this address: unix:/path, or a loopback address such as 127.0.0.1:9464 [default: off]
@@ -93,7 +93,7 @@ pub struct Args {
 fn parse_kernel(name: &str) -> Result<Kernel, String> {
     Kernel::named(name).ok_or_else(|| {
         let names: Vec<&str> = Kernel::available().map(Kernel::name).collect();
-        format!("this CPU runs {}", names.join(", "))
+        format!("this CPU supports {}", names.join(", "))
     })
 }
 

@@ -44,8 +44,8 @@ pub enum BenchVerb {
     /// Arrays of memory drives run inside this process, on CPU 0 (and on CPU 1 if a goal needs two). Samples of the
     /// compared programs alternate. Null drives complete requests without moving data, but arrays of null drives
     /// compute parity. G9 and G5 use up to a quarter of the free memory. G9 opens the library ISA-L. Without this
-    /// library, its reference values are null, and the output explains how to install the library. The exit code does
-    /// not depend on the results.
+    /// library, the reference values of G9 are null, and the output explains how to install the library. The exit code
+    /// does not depend on the results.
     ///
     /// With --output json, the output is one object for one goal, and an array of objects for several goals.
     #[command(after_help = "Examples:
@@ -55,8 +55,9 @@ pub enum BenchVerb {
     Run(BenchRun),
     /// Write the pages and plots of saved results again, without measurements.
     ///
-    /// The command reads the JSON of every goal in the folder, and the handwritten texts in its folder "floors". The
-    /// command writes a page and a plot for each goal, and report.md with goal, moonshot and result of all goals.
+    /// The command reads the JSON file of every goal in the folder, and the handwritten texts in the subfolder
+    /// "floors". The command writes a page and a plot for each goal, and report.md with goal, moonshot and result of
+    /// all goals.
     #[command(after_help = "Examples:
   strake bench report numbers")]
     Report {
@@ -67,9 +68,9 @@ pub enum BenchVerb {
     /// Measure a chosen load on memory drives, or on files and block devices.
     ///
     /// The load runs on the data cores (CPU 0 and up). The command measures and prints the cost of the load generator
-    /// itself. A load with writes or with --level refuses a file or block device that has known content, or bytes other
-    /// than zeroes at either end. After such a load, the command writes zeroes to both ends. The table shows
-    /// percentiles of the latency.
+    /// itself. A load with writes or with --level overwrites data. Therefore the command refuses a file or block device
+    /// that has known content, or bytes other than zeroes at its start or end. After such a load, the command writes
+    /// zeroes to the start and the end. The table shows percentiles of the latency.
     #[command(after_help = "Examples:
   strake bench load --drives null:8 --level 6 --rw randwrite --seconds 1
   strake bench load --drives ram:4 --level 5 --rw randrw --verify --seconds 1
@@ -114,7 +115,7 @@ pub struct BenchRun {
     /// Measure only cases whose name contains this text, such as "raid6", "8+2" or "cold".
     #[arg(long, value_name = "TEXT")]
     pub filter: Option<String>,
-    /// Samples for each median [default: 5, and 21 for G9].
+    /// Number of samples for each median [default: 5; for G9: 21].
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..))]
     pub repeats: Option<u16>,
     /// Duration of a sample. G9 chooses the duration of its samples.
@@ -130,8 +131,8 @@ pub struct BenchRun {
     /// Program to compare with Strake in G14 [default: fio].
     #[arg(long, value_enum, value_name = "PROGRAM")]
     pub compare: Option<Beside>,
-    /// Null drive of another NVMe/TCP controller to compare with Strake in net, such as nvme-tcp://127.0.0.1:4420/NQN.
-    /// The namespace with the next number must be a drive in memory.
+    /// For the scenario net: address of a null drive of another NVMe/TCP controller that is compared with Strake, such
+    /// as nvme-tcp://127.0.0.1:4420/NQN. The namespace with the next number must be a drive in memory.
     #[arg(long, value_name = "ADDRESS")]
     pub peer: Option<Address>,
     /// Process ID of the other controller. The command suspends this process during measurements of Strake. Use this
@@ -142,8 +143,8 @@ pub struct BenchRun {
     /// Parity kernel to measure in G9 [default: the best for this CPU].
     #[arg(long, env = "STRAKE_KERNEL", value_name = "NAME", hide_env_values = true)]
     pub kernel: Option<String>,
-    /// Also write each report to this folder as JSON, table and plot, and write report.md with all results in the
-    /// folder.
+    /// Also write each report to this folder as JSON, table and plot. The command also writes report.md with all
+    /// results in the folder.
     #[arg(long, value_name = "DIR")]
     pub save: Option<PathBuf>,
 }
@@ -151,8 +152,8 @@ pub struct BenchRun {
 /// `strake bench load`.
 #[derive(Clone, Debug, Args)]
 pub struct BenchLoad {
-    /// Drives: null:COUNT, ram:COUNT or model:COUNT, optionally followed by :SIZE, the size of each drive; or paths,
-    /// separated by commas.
+    /// Drives: null:COUNT, ram:COUNT or model:COUNT, with an optional suffix :SIZE for the size of each drive; or
+    /// paths, separated by commas.
     #[arg(long, value_name = "DRIVES")]
     pub drives: String,
     /// Level of an array on the drives [default: no array, only one drive].
@@ -215,7 +216,7 @@ pub enum Consistency {
 /// A part of the engine that can be disabled, to measure its effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Part {
-    /// Merging of waiting writes, and sharing of reads by waiting reads of a degraded stripe.
+    /// Merging of waiting writes. Waiting reads of a degraded stripe also share the reads of its members.
     Merge,
     /// Selection of members for reads, which avoids slow members.
     Steer,
@@ -228,7 +229,7 @@ pub enum Part {
 pub enum Beside {
     /// fio with io_uring on the same files. Samples of fio and Strake alternate.
     Fio,
-    /// No program. The measurement then has no goal.
+    /// No program. The result is then not compared with a goal.
     Nothing,
 }
 
@@ -252,7 +253,7 @@ pub enum Rw {
 /// Parses a size that fits in 32 bits, such as `128KiB`.
 fn size_u32(text: &str) -> Result<u32, String> {
     let ByteSize(bytes) = text.parse::<ByteSize>().map_err(|e| e.to_string())?;
-    u32::try_from(bytes).map_err(|_| format!("{} is too large here", ByteSize(bytes)))
+    u32::try_from(bytes).map_err(|_| format!("{} is too large; the size must be less than 4GiB", ByteSize(bytes)))
 }
 
 fn exponent(text: &str) -> Result<f64, String> {

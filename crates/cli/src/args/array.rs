@@ -27,12 +27,12 @@ pub enum ArrayVerb {
         /// Name or UUID.
         #[arg(value_name = "ARRAY")]
         name: String,
-        /// Show the current state until interrupted: print the answer again after each change.
+        /// Print the answer again after each change, until the command is interrupted.
         #[command(flatten)]
         watch: Watch,
     },
-    /// Show statistics of an array since the array was started: numbers of I/Os, and latencies of requests and of
-    /// member I/Os.
+    /// Show the statistics of an array since its start: numbers of I/Os, and latencies of client requests and of member
+    /// I/Os.
     #[command(after_help = "Examples:
   strake array stats tank
   strake array stats tank --watch
@@ -41,18 +41,18 @@ pub enum ArrayVerb {
         /// Name or UUID.
         #[arg(value_name = "ARRAY")]
         name: String,
-        /// Show the current state until interrupted: print the answer again after each change.
+        /// Print the answer again after each change, until the command is interrupted.
         #[command(flatten)]
         watch: Watch,
     },
-    /// Fail a member, which puts the member out of use. If the member is in sync, the command reduces redundancy and
-    /// needs --accept redundancy.
+    /// Fail a member: the array no longer uses the member. If the member is in sync, the command reduces the redundancy
+    /// and requires --accept redundancy.
     #[command(after_help = "Examples:
   strake array fail tank --member 3
   strake array fail tank --member 3 --accept redundancy --dry-run
   strake array fail tank --member 3 --accept redundancy --yes")]
     Fail(Fail),
-    /// Replace a member by another drive. A serving member keeps its slot until the copy is complete.
+    /// Replace a member by another drive. A serving member remains in use until the copy is complete.
     #[command(after_help = "Examples:
   strake array replace tank --member 3 --with nvme9n1
   strake array replace tank --member 3 --with nvme9n1 --dry-run")]
@@ -95,8 +95,8 @@ pub enum ArrayVerb {
         #[arg(long)]
         dry_run: bool,
     },
-    /// Grow an array to use additional space of its members. First enlarge every member, or replace every member by a
-    /// larger drive.
+    /// Grow an array: use the additional space of its members. Before this command, enlarge every member, or replace
+    /// every member by a larger drive.
     #[command(after_help = "Examples:
   strake array grow tank --dry-run
   strake array grow tank
@@ -105,7 +105,7 @@ pub enum ArrayVerb {
         /// Name or UUID.
         #[arg(value_name = "ARRAY")]
         name: String,
-        /// Disconnect NBD clients. The command cannot pause NBD clients.
+        /// Disconnect NBD clients. Without this option, the command fails while NBD clients are connected.
         #[arg(long)]
         force: bool,
         /// Print the plan, and change nothing.
@@ -121,7 +121,7 @@ pub enum ArrayVerb {
         /// Name or UUID.
         #[arg(value_name = "ARRAY")]
         name: String,
-        /// Disconnect NBD clients. The command cannot pause NBD clients.
+        /// Disconnect NBD clients. Without this option, the command fails while NBD clients are connected.
         #[arg(long)]
         force: bool,
         /// Print the plan, and change nothing.
@@ -146,18 +146,18 @@ pub enum ArrayVerb {
   strake array scrub show tank"
     )]
     Scrub(ScrubVerb),
-    /// List arrays on drives that do not run: arrays that can be imported, and destroyed arrays that can be restored.
-    /// The command changes nothing.
+    /// List arrays that do not run: arrays that can be imported, and destroyed arrays that can be undeleted. The
+    /// command changes nothing.
     #[command(after_help = "Examples:
   strake array importable
   strake array importable --drives nvme1n1,nvme2n1")]
     Importable {
-        /// Drives to scan in addition to the drives of the host and the recorded drives, separated by commas. The
-        /// option can be repeated. Write a comma in a path as \,.
+        /// Additional drives to scan, separated by commas. The command always scans the drives of the host and the
+        /// recorded drives. The option can be repeated. Write a comma in a path as \,.
         #[arg(long, value_name = "DRIVES")]
         drives: Vec<Drives>,
     },
-    /// Scan drives for arrays, and start the arrays found.
+    /// Scan drives for arrays, and start every array that is found.
     #[command(after_help = "Examples:
   strake array import
   strake array import --dry-run
@@ -165,21 +165,21 @@ pub enum ArrayVerb {
   strake array import tank --degraded
   strake array import tank --use nvme1n1")]
     Import(Import),
-    /// Stop an array and release its drives. The data stay on the drives; strake array import starts the array again.
-    /// Members in memory lose their data.
+    /// Stop an array and release its drives. The data stay on the drives, and strake array import starts the array
+    /// again. Members in memory lose their data.
     #[command(after_help = "Examples:
   strake array unload tank --dry-run
   strake array unload tank
   strake array unload tank --force")]
     Unload(Stop),
-    /// Stop an array and mark its drives as free. THE DATA ARE LOST when the drives are used again. Before the drives
-    /// are used again, strake array undelete can restore the array.
+    /// Stop an array and mark its drives as free. THE DATA ARE LOST when the drives are used again. Until then, strake
+    /// array undelete can restore the array.
     #[command(after_help = "Examples:
   strake array destroy tank --dry-run
   strake array destroy tank
   strake array destroy tank --force --yes")]
     Destroy(Stop),
-    /// Restore a destroyed array. The command needs as many unchanged drives as the array needs to start.
+    /// Restore a destroyed array. The command requires enough unchanged drives to start the array.
     #[command(after_help = "Examples:
   strake array undelete tank --dry-run
   strake array undelete tank
@@ -196,8 +196,8 @@ pub struct Create {
     /// Level: 0, 1, 10, 5, 6, 7.3, n+M (such as n+4), 50, 60 or 70.
     #[arg(long)]
     pub level: String,
-    /// Drives, separated by commas. The option can be repeated. A drive is a path, a device name, ram:SIZE or
-    /// null:SIZE. Write a comma in a path as \,.
+    /// Drives, separated by commas. The option can be repeated. A drive is a path, a device name, ram:SIZE (a drive in
+    /// memory) or null:SIZE (a drive that stores no data). Write a comma in a path as \,.
     #[arg(long, required = true, value_name = "DRIVES")]
     pub drives: Vec<Drives>,
     /// Strip size, a power of two from 4KiB to 1MiB. The units k and KiB have the same meaning [default: 128KiB].
@@ -209,8 +209,8 @@ pub struct Create {
     /// Size of a logical block, 512 or 4096 [default: the largest among the drives].
     #[arg(long, value_parser = parse::size_u32, value_name = "SIZE")]
     pub block_size: Option<u32>,
-    /// Consistency mode, which selects the protection of writes against crashes; strake array set --help describes the
-    /// modes [default: safe].
+    /// Consistency mode: the protection of writes against crashes; strake array set --help describes the modes
+    /// [default: safe].
     #[arg(long, value_enum, value_name = "MODE")]
     pub consistency: Option<Consistency>,
     /// Print the plan, and change nothing.
@@ -219,8 +219,7 @@ pub struct Create {
     /// Use drives that have content. THEIR CONTENT IS LOST.
     #[arg(long)]
     pub overwrite: bool,
-    /// Do not ask for confirmation before the command erases content, or before it creates an array without crash
-    /// protection.
+    /// Do not ask for confirmation before the command erases content or creates an array without crash protection.
     #[arg(long)]
     pub yes: bool,
 }
@@ -231,10 +230,10 @@ pub struct Fail {
     /// Name or UUID.
     #[arg(value_name = "ARRAY")]
     pub name: String,
-    /// Position of the member, from 0, or its drive.
+    /// Position of the member (numbered from 0), or drive of the member.
     #[arg(long, value_name = "POSITION|DRIVE")]
     pub member: MemberChoice,
-    /// Losses to accept, separated by commas; may be repeated.
+    /// Losses to accept, separated by commas. The option can be repeated.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "LOSS")]
     pub accept: Vec<Loss>,
     /// Do not ask for confirmation.
@@ -250,7 +249,8 @@ pub struct Fail {
 pub enum Loss {
     /// The redundancy of one member, until the member is rebuilt.
     Redundancy,
-    /// Blocks that Strake may compute wrongly without the member, because a scrub found their stripes inconsistent.
+    /// Blocks in stripes that a scrub found inconsistent. Without the member, Strake may reconstruct these blocks
+    /// wrongly.
     Data,
 }
 
@@ -260,7 +260,7 @@ pub struct Replace {
     /// Name or UUID.
     #[arg(value_name = "ARRAY")]
     pub name: String,
-    /// Position of the member, from 0, or its drive.
+    /// Position of the member (numbered from 0), or drive of the member.
     #[arg(long, value_name = "POSITION|DRIVE")]
     pub member: MemberChoice,
     /// The new drive.
@@ -303,18 +303,18 @@ pub struct Import {
     /// Start only this array [default: every array found].
     #[arg(value_name = "ARRAY")]
     pub name: Option<String>,
-    /// Drives to scan in addition to the recorded drives, separated by commas. The option can be repeated. Write a
-    /// comma in a path as \,.
+    /// Additional drives to scan, separated by commas. The command always scans the recorded drives. The option can be
+    /// repeated. Write a comma in a path as \,.
     #[arg(long, value_name = "DRIVES")]
     pub drives: Vec<Drives>,
-    /// Start the array even if members are missing whose last recorded state is in sync or rebuilding. The redundancy
-    /// must suffice.
+    /// Start the array even if members are missing that were in sync or rebuilding. The array must tolerate the number
+    /// of missing members.
     #[arg(long)]
     pub degraded: bool,
-    /// Start the array even if its blocks may be damaged, for example by a crash while members were missing.
+    /// Start the array even if blocks may be damaged, for example by a crash while members were missing.
     #[arg(long)]
     pub accept_loss: bool,
-    /// Drives to use if several drives (clones) contain the same member, separated by commas. The option can be
+    /// Drives to use, separated by commas, if several drives (clones) contain the same member. The option can be
     /// repeated. The command does not change the other drives.
     #[arg(long = "use", value_name = "DRIVES")]
     pub use_drives: Vec<Drives>,
@@ -333,7 +333,8 @@ pub struct Readd {
     /// Name or UUID.
     #[arg(value_name = "ARRAY")]
     pub name: String,
-    /// Position of the member, from 0, or its drive [default: the only member that can be re-added].
+    /// Position of the member (numbered from 0), or drive of the member [default: the only member that can be
+    /// re-added].
     #[arg(long, value_name = "POSITION|DRIVE")]
     pub member: Option<MemberChoice>,
     /// Path of the member's drive [default: the recorded path, or any drive with the label of the member].
@@ -366,14 +367,15 @@ pub struct Set {
     /// Enable or disable automatic re-adding of returning members.
     #[arg(long, value_enum, value_name = "on|off")]
     pub auto_readd: Option<Switch>,
-    /// Number of errors after which Strake reports a serving member and, if a spare exists, replaces the member; 0
-    /// disables the limit.
+    /// Limit for the number of errors of a serving member; 0 disables the limit. At the limit, Strake reports the
+    /// member. If a spare exists, the spare replaces the member.
     #[arg(long, value_name = "ERRORS")]
     pub replace_after_errors: Option<u32>,
-    /// Percent of the rated endurance at which Strake reports the drive of a serving member; 0 disables the report.
+    /// Limit for the used percentage of the rated endurance of a drive; 0 disables the limit. At the limit, Strake
+    /// reports the drive of a serving member.
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=255))]
     pub report_at_wear: Option<u32>,
-    /// Consistency mode, which selects the protection of writes against crashes.
+    /// Consistency mode: the protection of writes against crashes.
     #[arg(long, value_enum, value_name = "MODE")]
     pub consistency: Option<Consistency>,
     /// Time from the end of a scrub to the next scheduled scrub, such as 14d; off disables scheduled scrubs.
@@ -434,7 +436,7 @@ pub enum ScrubVerb {
         /// Name or UUID.
         #[arg(value_name = "ARRAY")]
         name: String,
-        /// Show the current state until interrupted: print the answer again after each change.
+        /// Print the answer again after each change, until the command is interrupted.
         #[command(flatten)]
         watch: Watch,
     },
@@ -454,13 +456,13 @@ pub struct ScrubStart {
     /// Name or UUID.
     #[arg(value_name = "ARRAY")]
     pub name: String,
-    /// Reconstruct and rewrite strips that are known to be wrong. If the wrong strip is unknown, the scrub only reports
-    /// the mismatch.
+    /// Reconstruct and rewrite wrong strips. If the scrub cannot identify the wrong strip of a stripe, the scrub only
+    /// reports the mismatch.
     #[arg(long, conflicts_with = "trust_data")]
     pub repair: bool,
-    /// Repair as with --repair. If the wrong strip is unknown (one parity, two copies), also accept the data as read,
-    /// and write matching parity or copies. WRONG DATA STAY WRONG, and no later scrub can find them. Restore important
-    /// data from a backup first.
+    /// Repair as with --repair. If the scrub cannot identify the wrong strip (one parity strip, or two copies), accept
+    /// the data as read, and write matching parity or copies. WRONG DATA REMAIN WRONG, and later scrubs cannot detect
+    /// them. Restore important data from a backup first.
     #[arg(long)]
     pub trust_data: bool,
     /// Wait until the scrub has finished, and print its findings.
@@ -497,8 +499,8 @@ pub struct Undelete {
     /// Name or UUID of the destroyed array.
     #[arg(value_name = "ARRAY")]
     pub name: String,
-    /// Drives to scan in addition to the recorded drives, separated by commas. The option can be repeated. Write a
-    /// comma in a path as \,.
+    /// Additional drives to scan, separated by commas. The command always scans the recorded drives. The option can be
+    /// repeated. Write a comma in a path as \,.
     #[arg(long, value_name = "DRIVES")]
     pub drives: Vec<Drives>,
     /// Print the plan, and change nothing.

@@ -19,7 +19,8 @@ pub enum ConfigVerb {
         /// File for the backup; `-` for standard output. The command replaces an earlier backup.
         #[arg(value_name = "FILE")]
         file: String,
-        /// Also replace a file that is not an earlier backup. The command always refuses drives of arrays and spares.
+        /// Also replace a file that is not an earlier backup. The command never replaces a drive of an array or a
+        /// spare.
         #[arg(long)]
         overwrite: bool,
     },

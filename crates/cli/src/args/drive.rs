@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 /// Commands for drives.
 #[derive(Debug, Subcommand)]
 pub enum DriveVerb {
-    /// List all drives with their content and the arrays and spares that use them.
+    /// List all drives with their content and their use by arrays or as spares.
     #[command(after_help = "Examples:
   strake drive list
   strake drive list --watch")]
@@ -29,7 +29,7 @@ pub enum DriveVerb {
         #[arg(value_name = "DRIVE")]
         name: String,
     },
-    /// Blink the LED of a drive's slot, to identify the drive before it is pulled.
+    /// Blink the locate LED of a drive's slot, to identify the drive before its removal.
     #[command(after_help = "Examples:
   strake drive locate nvme3n1
   strake drive locate nvme3n1 --off")]
@@ -48,7 +48,7 @@ pub enum DriveVerb {
   strake drive clean nvme9n1 --accept-loss --yes")]
     Clean(Clean),
     /// Detach NVMe drives from the kernel driver, so that the daemon accesses the drives directly. The data stay on the
-    /// drives. The new name of a drive is pci:ADDRESS. After a restart, the daemon detaches the drive again.
+    /// drives. The new name of a drive is pci:ADDRESS. After a restart, the daemon detaches the drives again.
     #[command(after_help = "Examples:
   strake drive take nvme3n1 --dry-run
   strake drive take 0000:3b:00.0 0000:3c:00.0")]
@@ -69,7 +69,8 @@ pub enum DriveVerb {
   strake drive connect nvme-tcp://10.0.0.7:4420/nqn.2014-08.org.example.tank
   strake drive connect 'nvme-tcp://store/nqn.2014-08.org.example.a?nsid=2'")]
     Connect(Connect),
-    /// Disconnect an unused remote drive, or one of its paths, and remove it from the recorded drives.
+    /// Disconnect an unused remote drive, or one path of a remote drive. The daemon does not connect the drive or path
+    /// again.
     #[command(after_help = "Examples:
   strake drive disconnect nvme-tcp://10.0.0.7:4420/nqn.2014-08.org.example.tank")]
     Disconnect {
@@ -106,7 +107,7 @@ pub struct Identity {
     #[arg(long, value_name = "NQN")]
     pub host_nqn: Option<String>,
     /// File with the host's secret (DH-HMAC-CHAP), in the format of `nvme gen-dhchap-key`. Only the owner of the file
-    /// may have access. Use "-" for standard input, /dev/fd/N for a descriptor.
+    /// may have access. Use "-" for standard input, or /dev/fd/N for a file descriptor.
     #[arg(long, value_name = "FILE")]
     pub secret_file: Option<String>,
     /// File with the controller's secret, for mutual authentication.
@@ -120,13 +121,14 @@ pub struct Identity {
 /// `strake drive connect`.
 #[derive(Debug, Args)]
 pub struct Connect {
-    /// nvme-tcp://HOST:PORT/NQN?nsid=NUMBER; the default port is 4420, and the default namespace is 1.
+    /// Address of the namespace, nvme-tcp://HOST:PORT/NQN?nsid=NUMBER; the default port is 4420, and the default
+    /// namespace is 1.
     #[arg(value_name = "ADDRESS")]
     pub address: String,
     /// Identity of this host.
     #[command(flatten)]
     pub identity: Identity,
-    /// Seconds for which I/O waits while the connection is lost, 12 to 24. After this time, the I/O fails, and the
+    /// Time for which I/O waits while the connection is lost, 12 to 24 seconds. After this time, the I/O fails, and the
     /// array continues without the drive.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(12..=24))]
     pub hold: Option<u32>,
@@ -142,7 +144,7 @@ pub struct Clean {
     /// A path, or the name of a device such as nvme0n1.
     #[arg(value_name = "DRIVE")]
     pub name: String,
-    /// Clean the drive even if a stopped array may need the drive's label. THE ARRAY LOSES THIS MEMBER.
+    /// Clean the drive even if a stopped array may need its label. THE ARRAY LOSES THIS MEMBER.
     #[arg(long)]
     pub accept_loss: bool,
     /// Do not ask for confirmation.

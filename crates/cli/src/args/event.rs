@@ -5,7 +5,7 @@ use clap::{Args, Subcommand, ValueEnum};
 /// Commands for events.
 #[derive(Debug, Subcommand)]
 pub enum EventVerb {
-    /// List past events with reason, remedy and caller. The oldest event is first.
+    /// List past events with reason, remedy and caller, from the oldest to the newest.
     #[command(after_help = "Examples:
   strake event list
   strake event list --last 500 --severity warning
@@ -33,7 +33,7 @@ pub enum EventVerb {
 /// Selection of events, and format of their time.
 #[derive(Debug, Args)]
 pub struct Which {
-    /// Number of the first event to show [default: no limit for list, the next event for follow].
+    /// Show only events from this number [default: all events for list, new events for follow].
     #[arg(long, value_name = "NUMBER")]
     pub from: Option<u64>,
     /// Show only events of this object, such as array/tank, drive//dev/nvme3n1, export/tank or daemon.

@@ -22,14 +22,14 @@ pub enum ExportVerb {
         #[arg(value_name = "EXPORT")]
         name: String,
     },
-    /// Change the hosts that may connect to an NVMe/TCP export. Other hosts stay connected. The change applies to all
-    /// exports of the same subsystem.
+    /// Change the list of hosts that may connect to an NVMe/TCP export. The other hosts stay connected. The change
+    /// applies to all exports of the same subsystem.
     #[command(after_help = "Examples:
   strake export set tank --allow-host nqn.2014-08.com.example:db3
   strake export set tank --deny-host nqn.2014-08.com.example:db1 --dry-run")]
     Set(Set),
-    /// Release the NVMe/TCP reservations of an export. Use this command only if the hosts with reservations will not
-    /// return. AFTERWARDS, EVERY ALLOWED HOST MAY WRITE.
+    /// Release the NVMe/TCP reservations of an export. Use this command only if the hosts that hold reservations will
+    /// not return. AFTERWARDS, EVERY ALLOWED HOST MAY WRITE.
     #[command(after_help = "Examples:
   strake export release tank
   strake export release tank --yes")]
@@ -53,7 +53,7 @@ pub enum ExportVerb {
         #[arg(long)]
         force: bool,
     },
-    /// Manage referrals, which are the entries of other discovery controllers in the discovery log page.
+    /// Manage referrals: the entries of the discovery log page that refer hosts to other discovery controllers.
     #[command(
         subcommand,
         arg_required_else_help = true,
@@ -84,7 +84,7 @@ pub enum ReferralVerb {
 /// The address of another discovery controller.
 #[derive(Debug, Args)]
 pub struct ReferralAddress {
-    /// nvme-tcp://ADDRESS:PORT with an IP address; the default port is 8009.
+    /// Address of the discovery controller, nvme-tcp://IP-ADDRESS:PORT; the default port is 8009.
     #[arg(value_name = "ADDRESS")]
     pub address: String,
 }
@@ -98,7 +98,7 @@ pub struct Create {
     /// Protocol of the export.
     #[arg(long, value_enum, value_name = "PROTOCOL")]
     pub via: Via,
-    /// Listening address: a socket (/path) or 127.0.0.1:port for NBD, address:port for NVMe/TCP. Without a port, 10809
+    /// Address to listen on: unix:/PATH or 127.0.0.1:PORT for NBD, ADDRESS:PORT for NVMe/TCP. The default port is 10809
     /// for NBD and 4420 for NVMe/TCP.
     #[arg(long, value_name = "ADDRESS")]
     pub listen: String,
@@ -112,14 +112,14 @@ pub struct Create {
     /// repeated.
     #[arg(long, value_name = "NQN")]
     pub allow_host: Vec<String>,
-    /// NQN of the NVMe subsystem [default: derived from the array's UUID]. Exports with the same address and hosts may
-    /// share a subsystem; each export is a namespace of the subsystem.
+    /// NQN of the NVMe subsystem [default: derived from the array's UUID]. Exports with the same address and the same
+    /// hosts can share a subsystem. Each export is a namespace of the subsystem.
     #[arg(long)]
     pub nqn: Option<String>,
     /// Namespace identifier in the subsystem [default: the lowest free number].
     #[arg(long, value_name = "NUMBER")]
     pub namespace: Option<u32>,
-    /// Require TLS over NVMe/TCP. Every allowed host needs a key (strake host add).
+    /// Require TLS over NVMe/TCP. Every allowed host needs a TLS key (strake host add).
     #[arg(long)]
     pub secure: bool,
 }
@@ -131,13 +131,13 @@ pub struct Set {
     /// Name of the export.
     #[arg(value_name = "EXPORT")]
     pub name: String,
-    /// NQN of a further host that may connect. The option can be repeated.
+    /// Add this NQN to the list of allowed hosts. The option can be repeated.
     #[arg(long, value_name = "NQN")]
     pub allow_host: Vec<String>,
-    /// NQN of a host that may no longer connect. The host is disconnected. The option can be repeated.
+    /// Remove this NQN from the list of allowed hosts, and disconnect the host. The option can be repeated.
     #[arg(long, value_name = "NQN")]
     pub deny_host: Vec<String>,
-    /// Show the steps of the command. Do not execute them.
+    /// Print the plan, and change nothing.
     #[arg(long)]
     pub dry_run: bool,
 }

@@ -14,15 +14,15 @@ pub enum HookVerb {
   strake hook add duty --email me@a.org --from raid@a.org --server-file mail.url
   strake hook add log --exec /usr/local/bin/strake-event --severity info")]
     Add(Add),
-    /// List hooks and their deliveries.
+    /// List notification hooks with the results of their deliveries.
     #[command(after_help = "Examples:
   strake hook list")]
     List,
-    /// Remove a hook.
+    /// Remove a notification hook.
     #[command(after_help = "Examples:
   strake hook remove pager")]
     Remove(Which),
-    /// Send a test event and report the result.
+    /// Send a test event to a notification hook, and print the result.
     #[command(after_help = "Examples:
   strake hook test pager")]
     Test(Which),
@@ -54,7 +54,7 @@ pub struct Add {
     /// or contains a password.
     #[arg(long, value_name = "FILE")]
     pub webhook_file: Option<String>,
-    /// Send e-mail to this address. The option requires --server or --server-file, and --from.
+    /// Send e-mail to this address. The option requires --from, and one of --server and --server-file.
     #[arg(long, value_name = "ADDRESS", requires_all = ["by", "from"])]
     pub email: Option<String>,
     /// Run this program with the event as JSON on its standard input.

@@ -20,12 +20,12 @@ pub enum HostVerb {
   strake host key nqn.2014-08.com.example:db1 --secret-file host.key
   strake host key nqn.2014-08.com.example:db1 --new-tls-key")]
     Key(Key),
-    /// List hosts that must authenticate or use TLS, without their secrets and keys.
+    /// List the hosts that must authenticate or use TLS. The command prints no secrets or keys.
     #[command(after_help = "Examples:
   strake host list")]
     List,
-    /// Disconnect a host from all exports. The host may connect again, with its current secrets and key. To reject the
-    /// host, use strake export set --deny-host.
+    /// Disconnect a host from all exports. The host may connect again with its current secrets and key. To reject later
+    /// connections, use strake export set --deny-host.
     #[command(after_help = "Examples:
   strake host disconnect nqn.2014-08.com.example:db1")]
     Disconnect {
@@ -53,13 +53,13 @@ pub struct Add {
     /// Secrets and key of the host.
     #[command(flatten)]
     pub keys: HostKeys,
-    /// Remove the host's secret. The command keeps the host's TLS key if no new key is given.
+    /// Remove the host's secret. The command keeps the host's TLS key, unless a new key is given.
     #[arg(long, conflicts_with_all = ["secret_file", "new_secret"])]
     pub no_secret: bool,
     /// Remove the controller's secret.
     #[arg(long, conflicts_with_all = ["controller_secret_file", "new_controller_secret"])]
     pub no_controller_secret: bool,
-    /// Remove the host's TLS key. The command keeps the host's secret if no new secret is given.
+    /// Remove the host's TLS key. The command keeps the host's secret, unless a new secret is given.
     #[arg(long, conflicts_with_all = ["tls_key_file", "new_tls_key", "no_secret"])]
     pub no_tls: bool,
 }
@@ -76,7 +76,7 @@ pub struct Key {
     pub keys: HostKeys,
 }
 
-/// Secrets (DH-HMAC-CHAP) and TLS key of a host. The command reads them from files, or generates and prints them.
+/// Secrets (DH-HMAC-CHAP) and TLS key of a host. The command reads them from files, or generates and prints new ones.
 #[derive(Debug, Args)]
 pub struct HostKeys {
     /// File with the host's secret (DH-HMAC-CHAP), in the format of `nvme gen-dhchap-key`. Only the owner of the file

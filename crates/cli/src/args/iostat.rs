@@ -5,17 +5,17 @@ use clap::Args;
 /// What `strake iostat` prints, and when.
 #[derive(Debug, Args)]
 pub struct Iostat {
-    /// Arrays by name or UUID [default: all running arrays]. A number is the interval in seconds, and a second number
-    /// the count of reports, as in iostat(1).
+    /// Names or UUIDs of arrays [default: all running arrays]. As in iostat(1), the first number is the interval in
+    /// seconds, and the second number is the number of reports.
     #[arg(value_name = "ARRAY|INTERVAL|COUNT")]
     words: Vec<String>,
     /// Seconds between two reports.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     every: Option<f64>,
-    /// Number of reports; without a limit, reports are printed until the command is interrupted.
+    /// Number of reports [default: reports are printed until the command is interrupted].
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     count: Option<u32>,
-    /// Print the members of each array too.
+    /// Also print the rates of the members of each array.
     #[arg(long, short = 'x')]
     pub members: bool,
 }
@@ -55,16 +55,17 @@ impl Iostat {
             [] => (None, None),
             [every] => (Some(every), None),
             [every, count] => (Some(every), Some(count)),
-            _ => return Err(format!("{} numbers: give an interval and a count", numbers.len())),
+            _ => return Err(format!("{} numbers are given; at most two are allowed: the interval and the number of \
+                reports", numbers.len())),
         };
         let every = every.map(|text| seconds(text)).transpose()?;
         let count = count.map(|text| {
             let count = text.parse().ok().filter(|count| *count > 0);
-            count.ok_or_else(|| format!("{text} is not a count of reports"))
+            count.ok_or_else(|| format!("{text} is not a valid number of reports; write a whole number from 1"))
         });
         let count = count.transpose()?;
         if (every.is_some() && self.every.is_some()) || (count.is_some() && self.count.is_some()) {
-            return Err("give the interval and the count once".to_owned());
+            return Err("the interval or the number of reports is given twice; give each only once".to_owned());
         }
         let every = every.or(self.every).unwrap_or(USUAL);
         Ok(Reports { arrays, every, count: count.or(self.count) })

@@ -11,13 +11,14 @@ pub enum LogVerb {
   strake log list --last 500 --uid 1000 --utc
   strake log list --object array/tank --json")]
     List {
-        /// Number of latest entries to list, at most 500. A command has one entry when it begins and one when it ends.
+        /// Number of latest entries to list, at most 500. The log has one entry for the start of a command and one for
+        /// its end.
         #[arg(long, default_value_t = 100, value_name = "COUNT")]
         last: u32,
-        /// List only entries before this number.
+        /// List only entries with numbers below this number.
         #[arg(long, value_name = "NUMBER")]
         before: Option<u64>,
-        /// List only commands of this user, by number.
+        /// List only commands of the user with this UID.
         #[arg(long, value_name = "UID")]
         uid: Option<u32>,
         /// List only commands for this object, such as array/tank, drive//dev/nvme3n1, export/tank or daemon.
@@ -27,10 +28,11 @@ pub enum LogVerb {
         #[arg(long)]
         utc: bool,
     },
-    /// Check that no entry was changed or removed. The exit code is 2 if one was.
+    /// Check that no entry of the audit log was changed or removed. If an entry was changed or removed, the exit code
+    /// is 2.
     ///
-    /// Keep the printed number and hash on another host: with them, a later check shows that no entry up to this one
-    /// was changed, even by root.
+    /// Store the printed number and hash on another host, and pass them to a later check with --entry. This check
+    /// detects every change of the entries up to this number, including changes by root.
     #[command(after_help = "Examples:
   strake log verify
   strake log verify --json")]
@@ -40,7 +42,7 @@ pub enum LogVerb {
 /// What is compared.
 #[derive(Debug, Args)]
 pub struct Verify {
-    /// An entry, and its hash as an earlier check printed it.
+    /// Number and hash of an entry, as an earlier check printed them.
     #[arg(long, value_name = "NUMBER:HASH", value_parser = kept)]
     pub entry: Option<(u64, String)>,
 }

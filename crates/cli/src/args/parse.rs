@@ -13,7 +13,7 @@ use strake_units::ByteSize;
 /// Describes the error in `text`.
 pub fn size_u32(text: &str) -> Result<u32, String> {
     let ByteSize(bytes) = text.parse::<ByteSize>().map_err(|e| e.to_string())?;
-    u32::try_from(bytes).map_err(|_| format!("{} is too large here", ByteSize(bytes)))
+    u32::try_from(bytes).map_err(|_| format!("{} is too large; the size must be less than 4GiB", ByteSize(bytes)))
 }
 
 /// Parses a time: a whole number with the unit `ms`, `s`, `m` or `h`. A number without a unit is in seconds.
@@ -51,7 +51,7 @@ fn time(text: &str, units: &[(&str, u64)], help: &str) -> Result<u64, String> {
     let number: u64 = number.parse().map_err(|_| help.to_owned())?;
     let (_, factor) = units.iter().find(|(name, _)| *name == unit).ok_or(help)?;
     let all = number.checked_mul(*factor);
-    all.ok_or_else(|| "the time is longer than 64 bits can count".to_owned())
+    all.ok_or_else(|| "the time is too long".to_owned())
 }
 
 /// Drives, separated by commas. After a backslash, a comma or a backslash is a part of the drive's name, as in the

@@ -114,7 +114,7 @@ fn all_checks(manager: &mut Manager) -> Checks {
             ("online", "") => fine(name, format!("offered on {}", export.listen)),
             ("online", _) => {
                 let release = ReleaseExportRequest { name: export.name };
-                let next = say("read the reason; if the hosts will not return: ").run(release);
+                let next = say("read the reason; if the hosts that hold reservations will not return: ").run(release);
                 check(name, Finding::Warning, export.reason, next)
             }
             _ => check(name, Finding::Failed, export.reason, show(&export.array)),
@@ -122,7 +122,7 @@ fn all_checks(manager: &mut Manager) -> Checks {
     }
     let hosts = manager.records.hosts.iter().filter(|host| host.is_locked());
     checks.extend(hosts.map(|host| {
-        let what = "it has no secret or key here, so it cannot connect";
+        let what = "the secret or key of this host is not set on this daemon, so the host cannot connect";
         let add = AddHostRequest { nqn: host.nqn.clone(), ..Default::default() };
         check(format!("host {}", host.nqn), Finding::Warning, what, add)
     }));
@@ -184,7 +184,7 @@ fn of_daemon(manager: &Manager) -> Checks {
         .or_else(|| manager.records.store.prepare(&manager.records).err().map(|error| error.what));
     checks.push(match trouble {
         Some(why) => {
-            let next = format!("free space in {}, or make it writable", dir.display());
+            let next = format!("free space in {}, or make the directory writable", dir.display());
             check(name, Finding::Failed, why, next)
         }
         None => machine::space(name, dir),
@@ -203,7 +203,7 @@ fn of_daemon(manager: &Manager) -> Checks {
     for core in manager.daemon("", 0, 0).cores {
         let name = format!("daemon core {}", core.index);
         checks.push(if core.notice.is_empty() {
-            fine(name, "runs where it should")
+            fine(name, "CPU assignment in effect")
         } else {
             let other = StartDaemon { cores: "CPUS".to_owned(), ..StartDaemon::default() };
             check(name, Finding::Warning, core.notice, say("choose other CPUs: ").run(other))
@@ -230,9 +230,9 @@ fn of_access(manager: &Manager) -> (Finding, DoctorCheck) {
         ),
         Before { writable: true, .. } => ("change the state", check_all.to_owned()),
         Before { readable: true, .. } => ("read the recorded secrets", replace.to_owned()),
-        Before { .. } => return fine(name, "only this user can read secrets and write"),
+        Before { .. } => return fine(name, "only the user of the daemon can read secrets and write"),
     };
-    let what = format!("other users could {done} before this start");
+    let what = format!("before this start of the daemon, other users could {done}");
     check(name, Finding::Warning, what, next)
 }
 
@@ -252,7 +252,7 @@ fn of_array(array: &Array) -> Checks {
         let resume = job("resume", format!("{name}/{}", progress.job));
         checks.push(match progress.state.as_str() {
             "halted" => {
-                let stalled = "stalled: more blocks are lost than can be listed";
+                let stalled = "stopped: the bad block list is full";
                 check(what, Finding::Failed, stalled, show(name))
             }
             "paused" => check(what, Finding::Warning, "is paused", resume),
@@ -261,7 +261,7 @@ fn of_array(array: &Array) -> Checks {
     }
     if array.bad_blocks > 0 {
         let what = format!("{} blocks are unreadable", array.bad_blocks);
-        let next = say("rewrite them from a backup; ").run(show(name)).say(" lists them");
+        let next = say("restore the blocks from a backup; ").run(show(name)).say(" lists the blocks");
         checks.push(check(format!("array/{name} blocks"), Finding::Failed, what, next));
     }
     for (state, problem) in crate::view::doubt::problems(array) {
@@ -269,7 +269,7 @@ fn of_array(array: &Array) -> Checks {
     }
     if array.in_doubt_bytes > 0 {
         let what =
-            format!("{} may hold wrong blocks", strake_units::ByteSize(array.in_doubt_bytes));
+            format!("{} may contain wrong blocks", strake_units::ByteSize(array.in_doubt_bytes));
         let next = crate::policy::advice::in_doubt_next(name);
         checks.push(check(format!("array/{name} doubt"), Finding::Failed, what, next));
     }
@@ -277,14 +277,14 @@ fn of_array(array: &Array) -> Checks {
         let name = format!("array/{name} member {}", member.position);
         let next = replace(&array.name, Some(member.position), "");
         if member.sitting_out {
-            let what = format!("{} is much slower than its peers, and reads avoid it", member.path);
+            let what = format!("{} is much slower than the other members, so reads avoid this member", member.path);
             checks.push(check(name.clone(), Finding::Warning, what, next.clone()));
         }
         let errors = member.errors.unwrap_or_default();
         let count = errors.medium + errors.timeouts + errors.device;
         if count > 0 && member.state == "in_sync" {
             let what = format!(
-                "{}: {} unreadable, {} timed out, {} failed otherwise since the daemon started",
+                "{}: {} unreadable blocks, {} time-outs and {} other errors since the daemon started",
                 member.path, errors.medium, errors.timeouts, errors.device
             );
             checks.push(check(name, Finding::Warning, what, next));
@@ -365,7 +365,7 @@ fn of_neighbours(array: &Array, drives: &[Drive]) -> Option<(Finding, DoctorChec
     match together {
         Some((a, b)) => {
             let what =
-                format!("{a} and {b} are parts of one drive or slot and would fail together");
+                format!("{a} and {b} are in one drive or slot and can fail together");
             let next = Text::from(replace(&array.name, None, "")).say(" (in another slot)");
             Some(check(name, Finding::Warning, what, next))
         }

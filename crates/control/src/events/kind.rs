@@ -57,7 +57,7 @@ macro_rules! kinds {
                 match self { $(Self::$variant => Severity::$severity,)* }
             }
 
-            /// Returns the meaning in one sentence.
+            /// Returns the meaning in one or two sentences.
             #[must_use]
             pub const fn meaning(self) -> &'static str {
                 match self { $(Self::$variant => $meaning,)* }
@@ -73,11 +73,12 @@ kinds! {
     Command "command" Info "A command that changes an object was executed or refused."
     SettingsChanged "settings_changed" Info "Settings of an array were changed."
     ConfigRestored "config_restored" Info "A configuration backup was restored."
-    StateTrouble "state_trouble" Critical "The state directory cannot be written; arrays continue to serve."
+    StateTrouble "state_trouble" Critical "The state directory cannot be written. Arrays continue to serve."
     StateDirRecovered "state_dir_recovered" Info "The state directory can be written again."
     NewestUnknown "newest_unknown" Warning "The file with the newest generation of each array cannot be read; arrays \
         start from the labels of the drives that are present."
-    StateLost "state_lost" Critical "Arrays ran here, and the file with the configuration is missing."
+    StateLost "state_lost" Critical "The file with the configuration is missing, although arrays ran with this state \
+        directory before."
     AuditChanged "audit_changed" Critical "The audit log was changed outside of the daemon, or cannot be read."
     AuditRemoved "audit_removed" Warning "The oldest entries of the audit log were removed, because the log \
         exceeds its limit."
@@ -85,91 +86,95 @@ kinds! {
     ArrayCreated "array_created" Info "An array was created."
     ArrayStarted "array_started" Info "An array was assembled from its drives and serves."
     ArrayOffline "array_offline" Critical "A recorded array cannot be started."
-    ArrayUnloaded "array_unloaded" Info "An array was stopped and released; data stay on its drives, unless in memory."
+    ArrayUnloaded "array_unloaded" Info "An array was stopped, and its drives were released. Data stay on drives, but \
+        are lost on members in memory."
     ArrayDestroyed "array_destroyed" Warning "An array was stopped, and its labels were marked as destroyed."
     ArrayUndeleted "array_undeleted" Info "A destroyed array was undeleted."
     ArrayRenamed "array_renamed" Info "An array was renamed."
-    ArrayGrown "array_grown" Info "An array was grown and uses more space of its members."
-    ArrayFormatUpgraded "array_format_upgraded" Info "An array was converted to a newer format of its labels."
+    ArrayGrown "array_grown" Info "An array was grown: the array uses more space of its members."
+    ArrayFormatUpgraded "array_format_upgraded" Info "The labels of an array were converted to a newer format."
     ArrayDegraded "array_degraded" Warning "An array has less redundancy than its level provides."
     ArrayNoRedundancy "array_no_redundancy" Critical "An array has no redundancy left: the next member failure may \
                                                       lose data."
-    ArrayRecovered "array_recovered" Info "An array has all its redundancy again."
-    ArrayLost "array_lost" Critical "More members of an array are absent than it tolerates; I/O is stopped."
+    ArrayRecovered "array_recovered" Info "An array has full redundancy again."
+    ArrayLost "array_lost" Critical "An array failed: more members are absent than its level tolerates. I/O is stopped."
     InDoubt "in_doubt" Critical "After a crash, a member went out of use before the regions with interrupted writes \
         were resynchronized."
-    Suspect "suspect" Critical "Blocks of an array may be wrong: a member was computed from stripes that a scrub had \
-        found inconsistent."
+    Suspect "suspect" Critical "Blocks of an array may be wrong, because a member was reconstructed from stripes that \
+        a scrub had found inconsistent."
     Unverified "unverified" Warning "An array was started after a crash in mode none; its parity or copies may not \
         match its data."
     BlocksLost "blocks_lost" Critical "Blocks of an array are unreadable and could not be reconstructed."
-    BitmapLost "bitmap_lost" Warning "The drive of a member cannot read pages of the array's bitmaps."
+    BitmapLost "bitmap_lost" Warning "Pages of the bitmaps of an array cannot be read from the drive of a member."
     MemberFailed "member_failed" Warning "A member was put out of use."
     MemberMissing "member_missing" Warning "The drive of a member is missing."
-    MemberUnreachable "member_unreachable" Critical "The path of a drive that the data depend on is missing; the \
-                                                     drive can be used only while it stays open."
+    MemberUnreachable "member_unreachable" Critical "The path of a drive that the data depend on no longer exists. \
+        The drive can be used only while the daemon keeps it open."
     MemberReturned "member_returned" Info "The drive of a missing member returned."
     MemberSuperseded "member_superseded" Info "The drive of a replaced member returned."
     MemberSick "member_sick" Warning "A serving member should be replaced: it has many errors, or its drive predicts \
         its failure, is worn, has media errors on several days, or is slow."
     SitOut "sit_out" Warning "A member responds much more slowly than its peers; reads avoid the member."
-    SitOutEnded "sit_out_ended" Info "Reads no longer avoid a member."
-    MembersStalled "members_stalled" Warning "More members are unresponsive at once than the array tolerates; none \
-        is put out of use."
+    SitOutEnded "sit_out_ended" Info "Reads use a member again that they avoided before."
+    MembersStalled "members_stalled" Warning "More members are unresponsive at the same time than the array \
+        tolerates. The array puts none of these members out of use."
     MembersStalledEnded "members_stalled_ended" Info "The array tolerates the number of unresponsive members again."
     RebuildStarted "rebuild_started" Info "A rebuild of a member started."
     RebuildFinished "rebuild_finished" Info "A rebuild finished; the member is in sync."
     RebuildHalted "rebuild_halted" Critical "A rebuild stopped, because the bad block list is full."
     ReplaceStarted "replace_started" Info "A replace started: a serving member is being copied to its replacement."
     ReplaceFinished "replace_finished" Info "A replace finished: the replacement is now the member."
-    ReplaceWaits "replace_waits" Warning "A replace cannot resume after a restart: the new drive is absent or in use."
-    ReplaceAbandoned "replace_abandoned" Warning "A replace was abandoned; the member still serves."
+    ReplaceWaits "replace_waits" Warning "A replace cannot resume after a restart, because the new drive is absent or \
+        in use."
+    ReplaceAbandoned "replace_abandoned" Warning "A replace was abandoned before its end. The old drive remains the \
+        member."
     WritesRedone "writes_redone" Info "Writes that a crash interrupted were replayed from the redo log."
     ResyncStarted "resync_started" Info "A resync of parity or copies started."
     ResyncFinished "resync_finished" Info "A resync of parity or copies finished."
     ResyncHalted "resync_halted" Warning "A resync stopped, because the bad block list is full."
     ScrubStarted "scrub_started" Info "A scrub started, or resumed after a restart."
-    ScrubFound "scrub_found" Warning "A scrub found inconsistent or corrupt data; reported at most once a minute."
+    ScrubFound "scrub_found" Warning "A scrub found inconsistent or corrupt data. The event is reported at most once \
+        a minute."
     ScrubFinished "scrub_finished" Info "A scrub of the whole array finished."
     ScrubStopped "scrub_stopped" Info "A scrub was stopped before it finished."
     JobChanged "job_changed" Info "A job was paused, resumed, cancelled or given another priority."
     ExportCreated "export_created" Info "An export was created."
     ExportWithdrawn "export_withdrawn" Info "An export was removed, or stopped together with its array."
     ExportOffline "export_offline" Critical "A recorded export could not be started."
-    ExportOnline "export_online" Info "An export that could not be started is offered again."
+    ExportOnline "export_online" Info "An export that could not be started is online again."
     RecordInvalid "record_invalid" Warning "Settings or exports recorded on the members of an imported array are \
-        invalid, or were written by a later version. They have no effect, and stay on the members until a setting is \
-        changed."
-    ConnectionsRefused "connections_refused" Warning "The connection limit of a listening address was reached; \
-        reported at most once a minute."
+        invalid, or were written by a later version. These settings or exports have no effect, and stay on the \
+        members until a setting is changed."
+    ConnectionsRefused "connections_refused" Warning "The connection limit of a listening address was reached. The \
+        event is reported at most once a minute."
     ReservationsReleased "reservations_released" Warning "A command released the reservations of an export."
     ReservationsUnrecorded "reservations_unrecorded" Warning "A change or a removal of reservations could not be \
         recorded."
     SpareAdded "spare_added" Info "A drive became a spare."
-    SpareRemoved "spare_removed" Info "A spare became an ordinary free drive."
+    SpareRemoved "spare_removed" Info "A drive is no longer a spare. The drive is free."
     SpareUsed "spare_used" Warning "A spare replaced a member."
     SpareMissing "spare_missing" Warning "A spare is missing or unusable."
     SpareReturned "spare_returned" Info "A missing spare returned."
     SpareNone "spare_none" Warning "A member is out of use or should be replaced, and no suitable spare exists."
-    DriveAppeared "drive_appeared" Info "A drive appeared in the host."
-    DriveVanished "drive_vanished" Info "A drive vanished from the host."
+    DriveAppeared "drive_appeared" Info "The host has a new drive."
+    DriveVanished "drive_vanished" Info "A drive of the host is no longer present."
     DriveLost "drive_lost" Warning "The connection to a remote drive was lost and is being restored."
     DriveBack "drive_back" Info "The connection to a remote drive was restored."
     DrivePathLost "drive_path_lost" Warning "A path to a remote drive was lost and is being restored."
     DrivePathBack "drive_path_back" Info "A path to a remote drive was restored."
-    DriveNotTaken "drive_not_taken" Warning "A drive that was taken from the kernel could not be taken again after \
-        a restart or its return."
-    DriveKept "drive_kept" Warning "The release of a drive was interrupted, and not completed at a start, because an \
-                                    array or a spare needs the drive."
-    LightFailed "light_failed" Warning "The LEDs of a slot could not be switched; reported once until they can be \
-        switched."
+    DriveNotTaken "drive_not_taken" Warning "After a restart, or after the return of a taken drive, the drive could \
+        not be detached from the kernel driver again."
+    DriveKept "drive_kept" Warning "The interrupted release of a drive was not completed at the start of the daemon, \
+        because an array or a spare needs the drive."
+    LightFailed "light_failed" Warning "The LEDs of a slot could not be switched. Further failures of the slot are \
+        not reported until its LEDs can be switched."
     HookChanged "hook_changed" Info "A notification hook was added or removed."
     HookFailed "hook_failed" Warning "A notification hook failed to deliver events."
     HostChanged "host_changed" Info "The authentication or TLS requirements of a host, or the hosts of an export, \
         changed."
     ReferralChanged "referral_changed" Info "A discovery referral was added or removed."
-    HostRefused "host_refused" Warning "Connections of hosts were rejected; reported at once, then every 10 minutes \
-        with the number of attempts."
+    HostRefused "host_refused" Warning "Connections of hosts were rejected. The event is reported at once, then every \
+        10 minutes with the number of attempts."
 }
 
 impl EventKind {

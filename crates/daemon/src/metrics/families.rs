@@ -82,7 +82,7 @@ pub const FAMILIES: &[Family] = &[
             }
         }
     }),
-    gauge("strake_array_wait_seconds", "Time that the start of an array has waited.", |s, to| {
+    gauge("strake_array_wait_seconds", "Time for which the start of an array has waited.", |s, to| {
         for array in &s.arrays {
             for wait in &array.waits {
                 let labels = [("array", array.name.as_str()), ("object", &wait.object)];
@@ -95,7 +95,7 @@ pub const FAMILIES: &[Family] = &[
     }),
     gauge(
         "strake_array_redundancy_left",
-        "Member failures that the array tolerates in the worst case.",
+        "Number of further member failures that the array survives in the worst case.",
         |s, to| {
             of_running(s, to, |array, _| array.redundancy_left.into());
         },
@@ -106,7 +106,7 @@ pub const FAMILIES: &[Family] = &[
     gauge("strake_array_in_doubt_bytes", "Bytes of regions in doubt.", |s, to| {
         of_running(s, to, |array, _| array.in_doubt_bytes);
     }),
-    gauge("strake_array_suspect_bytes", "Bytes that may have been computed wrongly.", |s, to| {
+    gauge("strake_array_suspect_bytes", "Bytes that may have been reconstructed wrongly.", |s, to| {
         of_running(s, to, |array, _| array.suspect_bytes);
     }),
     gauge("strake_array_corrupt_bytes", "Unrepaired bytes that a scrub found wrong.", |s, to| {
@@ -128,7 +128,7 @@ pub const FAMILIES: &[Family] = &[
     }),
     gauge(
         "strake_array_member_sitting_out",
-        "1 for a member that reads avoid because it is slow, else 0.",
+        "1 if reads avoid the member because the member is slow, else 0.",
         |s, to| {
             for array in &s.arrays {
                 for member in &array.members {
@@ -167,7 +167,7 @@ pub const FAMILIES: &[Family] = &[
     }),
     histogram(
         "strake_array_request_duration_seconds",
-        "Latency of requests of clients to an array.",
+        "Latency of client requests to an array.",
         |s, to| {
             for (array, latencies) in &s.latencies {
                 of_latencies(to, &[("array", array)], &latencies.requests);
@@ -198,10 +198,10 @@ pub const FAMILIES: &[Family] = &[
     gauge("strake_array_job_done_bytes", "Progress of a job of an array.", |s, to| {
         of_jobs(s, to, |job| job.done_bytes);
     }),
-    gauge("strake_array_job_total_bytes", "Total size of the job.", |s, to| {
+    gauge("strake_array_job_total_bytes", "Total size of a job of an array.", |s, to| {
         of_jobs(s, to, |job| job.total_bytes);
     }),
-    gauge("strake_array_job_state", "1 for the state of a job.", |s, to| {
+    gauge("strake_array_job_state", "1 for the current state of a job.", |s, to| {
         for array in &s.arrays {
             for job in &array.progress {
                 let labels = [("array", array.name.as_str()), ("kind", &job.job)];
@@ -209,7 +209,7 @@ pub const FAMILIES: &[Family] = &[
             }
         }
     }),
-    gauge("strake_drive_state", "1 for the state of a drive.", |s, to| {
+    gauge("strake_drive_state", "1 for the current state of a drive.", |s, to| {
         for drive in &s.drives {
             to.say(&[("drive", &drive.path), ("state", &drive.state)], 1);
         }
@@ -226,12 +226,12 @@ pub const FAMILIES: &[Family] = &[
             }
         }
     }),
-    gauge("strake_drive_wear_ratio", "Used part of the rated endurance of a drive.", |s, to| {
+    gauge("strake_drive_wear_ratio", "Used fraction of the rated endurance of a drive.", |s, to| {
         of_health(s, to, |page| Some(f64::from(page.wear_percent) / 100.0));
     }),
     gauge(
         "strake_drive_spare_ratio",
-        "Part of the spare blocks of a drive that is left.",
+        "Remaining fraction of the spare blocks of a drive.",
         |s, to| {
             // A drive that does not count its spare blocks reports 0 for both.
             of_health(s, to, |page| {
@@ -246,40 +246,40 @@ pub const FAMILIES: &[Family] = &[
     counter("strake_drive_media_errors", "Media errors that a drive reports.", |s, to| {
         of_health(s, to, |page| Some(page.media_errors));
     }),
-    gauge("strake_drive_failure_predicted", "1 for a drive that predicts its failure.", |s, to| {
+    gauge("strake_drive_failure_predicted", "1 if a drive predicts its failure, else 0.", |s, to| {
         of_health(s, to, |page| Some(u64::from(!page.prediction.is_empty())));
     }),
-    gauge("strake_drive_warning", "1 for a critical warning of a drive.", |s, to| {
+    gauge("strake_drive_warning", "1 for each critical warning that a drive reports.", |s, to| {
         for page in &s.health {
             for warning in &page.warnings {
                 to.say(&[("drive", &page.path), ("warning", warning)], 1);
             }
         }
     }),
-    gauge("strake_drive_path_up", "1 for a connected path to a drive, else 0.", |s, to| {
+    gauge("strake_drive_path_up", "1 if the path to a drive is connected, else 0.", |s, to| {
         of_paths(s, to, |path| u64::from(path.state == "live"));
     }),
     gauge(
         "strake_drive_path_used",
-        "1 for the path to a drive that carries I/O, else 0.",
+        "1 if the path to a drive carries I/O, else 0.",
         |s, to| {
             of_paths(s, to, |path| u64::from(path.used));
         },
     ),
-    counter("strake_drive_path_reconnects", "Times that a path was reconnected.", |s, to| {
+    counter("strake_drive_path_reconnects", "Number of reconnects of a path.", |s, to| {
         of_paths(s, to, |path| path.reconnects);
     }),
     counter(
         "strake_drive_reconnects",
-        "Times that I/O continued over a new association.",
+        "Number of times that I/O to a drive continued over a new association.",
         |s, to| {
             of_remote(s, to, |drive| drive.reconnects);
         },
     ),
-    gauge("strake_drive_queues", "Open queues of a drive.", |s, to| {
+    gauge("strake_drive_queues", "Open queues of a remote drive.", |s, to| {
         of_remote(s, to, |drive| drive.queues.len() as u64);
     }),
-    gauge("strake_drive_held_requests", "Requests that wait for a drive.", |s, to| {
+    gauge("strake_drive_held_requests", "Requests that wait for a remote drive.", |s, to| {
         of_remote(s, to, |drive| drive.queues.iter().map(|queue| queue.held).sum());
     }),
     gauge("strake_spares", "Spares by state.", |s, to| {
@@ -287,35 +287,35 @@ pub const FAMILIES: &[Family] = &[
             s.spares.iter().filter(|spare| spare.state == word).count()
         });
     }),
-    gauge("strake_export_up", "1 for an export that serves its array, else 0.", |s, to| {
+    gauge("strake_export_up", "1 if an export serves its array, else 0.", |s, to| {
         for export in &s.exports {
             to.say(&[("export", &export.name)], u8::from(is_online(export)));
         }
     }),
-    gauge("strake_export_connections", "Connections of clients.", |s, to| {
+    gauge("strake_export_connections", "Client connections of an export.", |s, to| {
         of_exports(s, to, |export| export.connections.into());
     }),
-    counter("strake_export_reads", "Reads answered with data.", |s, to| {
+    counter("strake_export_reads", "Successful reads of an export.", |s, to| {
         of_exports(s, to, |export| export.reads);
     }),
-    counter("strake_export_read_bytes", "Bytes of reads answered with data.", |s, to| {
+    counter("strake_export_read_bytes", "Bytes of successful reads of an export.", |s, to| {
         of_exports(s, to, |export| export.read_bytes);
     }),
-    counter("strake_export_writes", "Writes that succeeded.", |s, to| {
+    counter("strake_export_writes", "Successful writes of an export.", |s, to| {
         of_exports(s, to, |export| export.writes);
     }),
-    counter("strake_export_write_bytes", "Bytes of writes that succeeded.", |s, to| {
+    counter("strake_export_write_bytes", "Bytes of successful writes of an export.", |s, to| {
         of_exports(s, to, |export| export.write_bytes);
     }),
-    counter("strake_export_flushes", "Flushes that succeeded.", |s, to| {
+    counter("strake_export_flushes", "Successful flushes of an export.", |s, to| {
         of_exports(s, to, |export| export.flushes);
     }),
-    counter("strake_export_errors", "Requests answered with an error.", |s, to| {
+    counter("strake_export_errors", "Requests that an export answered with an error.", |s, to| {
         of_exports(s, to, |export| export.errors);
     }),
     counter(
         "strake_export_refused_connections",
-        "Connections closed because the connection limit was reached.",
+        "Connections that were closed because the connection limit of the address was reached.",
         |s, to| {
             for (listen, count) in &s.refused {
                 to.say(&[("listen", listen)], count);
@@ -325,7 +325,7 @@ pub const FAMILIES: &[Family] = &[
     counter("strake_hook_delivered", "Messages delivered to a notification hook.", |s, to| {
         of_hooks(s, to, |hook| hook.delivered);
     }),
-    counter("strake_hook_failed", "Messages not delivered to a notification hook.", |s, to| {
+    counter("strake_hook_failed", "Messages that could not be delivered to a notification hook.", |s, to| {
         of_hooks(s, to, |hook| hook.failed);
     }),
 ];

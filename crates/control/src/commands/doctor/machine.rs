@@ -38,14 +38,14 @@ fn lights(has_ledmon: bool, trouble: Option<String>) -> (Finding, DoctorCheck) {
     let name = "machine slot LEDs";
     match trouble {
         _ if has_ledmon => {
-            let what = "ledmon runs and switches the same LEDs, without the states of the arrays";
+            let what = "ledmon is running and switches the same LEDs, but does not know the states of the arrays";
             check(name, Finding::Warning, what, "systemctl disable --now ledmon")
         }
         Some(why) => check(
             name,
             Finding::Warning,
             why,
-            "correct the line; until then slots have their usual names",
+            "correct the line; until then, slots have their usual names",
         ),
         None => fine(name, "no other program switches the LEDs"),
     }
@@ -56,7 +56,7 @@ pub(super) fn space(name: &str, dir: &Path) -> (Finding, DoctorCheck) {
     match statvfs(dir) {
         Ok(stat) => of_space(name, dir, stat.f_bavail.saturating_mul(stat.f_frsize)),
         Err(error) => {
-            let what = format!("its file system cannot be queried: {error}");
+            let what = format!("the file system of the state directory cannot be queried: {error}");
             check(name, Finding::Warning, what, format!("look at {}", dir.display()))
         }
     }
@@ -76,12 +76,12 @@ fn io_uring(setting: Option<&str>, root: bool) -> (Finding, DoctorCheck) {
     let name = "machine io_uring";
     let next = "sysctl kernel.io_uring_disabled=0";
     match setting.map(str::trim) {
-        Some("2") => check(name, Finding::Failed, "the kernel refuses it to every process", next),
+        Some("2") => check(name, Finding::Failed, "the kernel refuses io_uring to every process", next),
         Some("1") if !root => {
-            let what = "the kernel refuses it to users who are not in its group";
+            let what = "the kernel refuses io_uring to users outside of the group kernel.io_uring_group";
             check(name, Finding::Failed, what, next)
         }
-        Some(_) | None => fine(name, "the kernel allows it"),
+        Some(_) | None => fine(name, "the kernel allows io_uring"),
     }
 }
 

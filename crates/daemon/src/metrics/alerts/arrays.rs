@@ -13,7 +13,7 @@ fn see_members() -> Text {
 }
 
 fn see_jobs() -> Text {
-    say("Its state and its cause: ").run(show(ARRAY))
+    say("State of the job, and cause: ").run(show(ARRAY))
 }
 
 pub const ALERTS: &[Alert] = &[
@@ -98,8 +98,8 @@ pub const ALERTS: &[Alert] = &[
         expr: r#"strake_array_members{state="missing"} > 0"#,
         hold: "0s",
         summary: "Array {{ $labels.array }}: {{ $value }} missing members",
-        meaning: "The drives of these members are absent. A member whose drive returns receives only the data that it \
-                  lacks.",
+        meaning: "The drives of these members are absent. A member whose drive returns receives only the data that \
+            were written in its absence.",
         remedy: see_members,
         trial: Trial {
             series: &[(r#"strake_array_members{array="tank",state="missing"}"#, PRESENT)],
@@ -115,7 +115,7 @@ pub const ALERTS: &[Alert] = &[
         expr: r#"strake_array_members{state="faulty"} > 0"#,
         hold: "0s",
         summary: "Array {{ $labels.array }}: {{ $value }} faulty members",
-        meaning: "The drives of these members are present and failed, so they are out of use.",
+        meaning: "The drives of these members failed and are still present. The members are out of use.",
         remedy: || {
             say("Replace each faulty member: ")
                 .run(replace(ARRAY, None, ""))
@@ -138,8 +138,8 @@ pub const ALERTS: &[Alert] = &[
             r#"strake_array_job_done_bytes{kind="rebuild"}"#
         ),
         hold: "1h",
-        summary: "Array {{ $labels.array }} is degraded for an hour without a rebuild",
-        meaning: "No replacement is being filled, so the redundancy does not return.",
+        summary: "Array {{ $labels.array }} has been degraded for an hour without a rebuild",
+        meaning: "The redundancy does not return, because no rebuild is in progress.",
         remedy: || say("Replace the absent member: ").run(replace(ARRAY, None, "")),
         trial: Trial {
             series: &[
@@ -159,7 +159,7 @@ pub const ALERTS: &[Alert] = &[
         expr: r#"strake_array_state{state=~"rebuild_halted|resync_halted"} == 1"#,
         hold: "0s",
         summary: "Array {{ $labels.array }}: a rebuild or a resync stopped ({{ $labels.state }})",
-        meaning: "The bad block list is full. The redundancy does not return.",
+        meaning: "The bad block list is full. The array cannot regain its full redundancy.",
         remedy: || say("The reason and the next action: ").run(show(ARRAY)),
         trial: Trial {
             series: &[(r#"strake_array_state{array="tank",state="rebuild_halted"}"#, PRESENT)],
@@ -178,8 +178,8 @@ pub const ALERTS: &[Alert] = &[
         ),
         hold: "5m",
         summary: "Array {{ $labels.array }}: the {{ $labels.kind }} is stalled",
-        meaning: "The job is not paused, and made no progress in ten minutes. A slow drive or much load may be the \
-                  cause.",
+        meaning: "The job is not paused, but made no progress for ten minutes. A slow drive or a high load may be the \
+            cause.",
         remedy: see_jobs,
         trial: Trial {
             series: &[
@@ -202,11 +202,11 @@ pub const ALERTS: &[Alert] = &[
         severity: Severity::Warning,
         expr: r#"strake_array_job_state{state="paused"} == 1"#,
         hold: "1h",
-        summary: "Array {{ $labels.array }}: the {{ $labels.kind }} is paused for an hour",
+        summary: "Array {{ $labels.array }}: the {{ $labels.kind }} has been paused for an hour",
         meaning: "A paused rebuild or resync leaves the array without its full redundancy.",
         remedy: || {
             let id = format!("{ARRAY}/{{{{ $labels.kind }}}}");
-            say("Resume it: ").run(ChangeJobRequest { id, action: "resume".into(), priority: None })
+            say("Resume the job: ").run(ChangeJobRequest { id, action: "resume".into(), priority: None })
         },
         trial: Trial {
             series: &[(
@@ -226,7 +226,7 @@ pub const ALERTS: &[Alert] = &[
         hold: "0s",
         summary: "Array {{ $labels.array }}: {{ $value }} unreadable blocks",
         meaning: "These blocks could not be reconstructed, and reads of them fail. A write repairs them.",
-        remedy: || say("Restore the content from a backup. Their ranges: ").run(show(ARRAY)),
+        remedy: || say("Restore the content from a backup. Ranges of the blocks: ").run(show(ARRAY)),
         trial: Trial {
             series: &[(r#"strake_array_bad_blocks{array="tank"}"#, "0x4 3x5 0x5")],
             fires: "6m",
@@ -241,8 +241,8 @@ pub const ALERTS: &[Alert] = &[
         expr: "strake_array_in_doubt_bytes > 0",
         hold: "0s",
         summary: "Array {{ $labels.array }}: {{ $value | humanize1024 }}B are in doubt",
-        meaning: "A member went out of use after a crash, before these regions were resynchronized. Blocks of absent \
-                  members may be reconstructed wrongly there.",
+        meaning: "A member went out of use after a crash, before these regions were resynchronized. In these regions, \
+            blocks of absent members may be reconstructed wrongly.",
         remedy: || {
             let what =
                 "Return the drive of the member if possible. The ranges and the next action: ";
@@ -262,7 +262,7 @@ pub const ALERTS: &[Alert] = &[
         expr: "strake_array_suspect_bytes > 0",
         hold: "0s",
         summary: "Array {{ $labels.array }}: {{ $value | humanize1024 }}B may be wrong",
-        meaning: "A member was computed from stripes that a scrub had found inconsistent.",
+        meaning: "A member was reconstructed from stripes that a scrub had found inconsistent.",
         remedy: || {
             say("Compare these ranges with a backup, then accept the data. The ranges and the next action: ")
                 .run(show(ARRAY))
@@ -281,7 +281,7 @@ pub const ALERTS: &[Alert] = &[
         expr: "strake_array_corrupt_bytes > 0",
         hold: "0s",
         summary: "Array {{ $labels.array }}: a scrub found {{ $value | humanize1024 }}B wrong",
-        meaning: "The bytes are not repaired. The redundancy protects them no longer.",
+        meaning: "These bytes are not repaired. The redundancy no longer protects them.",
         remedy: || say("The findings and the next action: ").run(show_scrub(ARRAY)),
         trial: Trial {
             series: &[(r#"strake_array_corrupt_bytes{array="tank"}"#, "0x4 4096x5 0x5")],
@@ -298,7 +298,7 @@ pub const ALERTS: &[Alert] = &[
         hold: "0s",
         summary: "Array {{ $labels.array }}: the redundancy is not verified",
         meaning: "The array was started after a crash in mode none. Its parity or copies may not match its data.",
-        remedy: || say("Run a complete scrub; the array names the command: ").run(show(ARRAY)),
+        remedy: || say("Run a complete scrub. The state of the array contains the command: ").run(show(ARRAY)),
         trial: Trial {
             series: &[(r#"strake_array_state{array="tank",state="unverified"}"#, PRESENT)],
             fires: "6m",
@@ -314,7 +314,7 @@ pub const ALERTS: &[Alert] = &[
         hold: "0s",
         summary: "Array {{ $labels.array }} does not start: it waits for {{ $labels.object }}",
         meaning: "The start waits for labels of drives, or for updates of labels, bitmaps and log.",
-        remedy: || say("What is expected of the drive: ").run(show(ARRAY)),
+        remedy: || say("Cause of the wait, and next action: ").run(show(ARRAY)),
         trial: Trial {
             series: &[(
                 r#"strake_array_wait_seconds{array="tank",object="/dev/sda"}"#,
@@ -352,7 +352,8 @@ pub const ALERTS: &[Alert] = &[
         expr: "sum by (job, instance) (strake_problems) > 0",
         hold: "15m",
         summary: "{{ $labels.instance }}: the status of the daemon lists {{ $value }} problems",
-        meaning: "This alert covers every problem of the status, also those that no other alert reports.",
+        meaning: "This alert covers every problem in the output of strake status, also problems without an alert of \
+            their own.",
         remedy: || {
             let events = ListEventsRequest::default();
             say("The problems: ").run(GetStatusRequest {}).say(", and the events: ").run(events)

@@ -65,7 +65,7 @@ pub const ALERTS: &[Alert] = &[
         hold: "0s",
         summary: "Drive {{ $labels.drive }} predicts its failure",
         meaning: "The drive reports a critical warning about its medium or its backup power.",
-        remedy: || say("Its report: ").run(smart(DRIVE_LABEL)),
+        remedy: || say("Report of the drive: ").run(smart(DRIVE_LABEL)),
         trial: Trial {
             series: &[(r#"strake_drive_failure_predicted{drive="/dev/nvme0n1"}"#, RAISED)],
             fires: "6m",
@@ -81,7 +81,7 @@ pub const ALERTS: &[Alert] = &[
         hold: "0s",
         summary: "Drive {{ $labels.drive }} is at the end of its rated endurance",
         meaning: "The drive has used 90 % of its rated endurance. Plan its replacement.",
-        remedy: || say("Its report: ").run(smart(DRIVE_LABEL)),
+        remedy: || say("Report of the drive: ").run(smart(DRIVE_LABEL)),
         trial: Trial {
             series: &[(r#"strake_drive_wear_ratio{drive="/dev/nvme0n1"}"#, "0.89x4 0.91x5 0x5")],
             fires: "6m",
@@ -97,7 +97,7 @@ pub const ALERTS: &[Alert] = &[
         hold: "0s",
         summary: "Drive {{ $labels.drive }} is too hot or too cold",
         meaning: "The drive reports a temperature outside of its limits. A hot drive becomes slow.",
-        remedy: || say("Check its cooling. Its report: ").run(smart(DRIVE_LABEL)),
+        remedy: || say("Check the cooling of the drive. Report of the drive: ").run(smart(DRIVE_LABEL)),
         trial: Trial {
             series: &[(
                 r#"strake_drive_warning{drive="/dev/nvme0n1",warning="temperature"}"#,
@@ -114,8 +114,9 @@ pub const ALERTS: &[Alert] = &[
         severity: Severity::Warning,
         expr: "strake_array_member_sitting_out == 1",
         hold: "5m",
-        summary: "Array {{ $labels.array }}: reads avoid member {{ $labels.member }}, because it is slow",
-        meaning: "The drive has responded much more slowly than its peers for five minutes.",
+        summary: "Array {{ $labels.array }}: reads avoid the slow member {{ $labels.member }}",
+        meaning: "For five minutes, the drive of the member has responded much more slowly than the drives of the \
+            other members.",
         remedy: || say("Latencies and paths of the members: ").run(show(ARRAY)),
         trial: Trial {
             series: &[(
@@ -134,7 +135,7 @@ pub const ALERTS: &[Alert] = &[
         expr: "strake_drive_path_up == 0",
         hold: "15s",
         summary: "Path {{ $labels.path }} to drive {{ $labels.drive }} is down",
-        meaning: "The daemon reconnects the path. Until then, I/O uses the other paths, if there are any.",
+        meaning: "The daemon tries to reconnect the path. Until then, I/O uses the other paths of the drive, if any.",
         remedy: || say("Check the network and the target. ").then(see_drives()),
         trial: Trial {
             series: &[(
@@ -153,7 +154,7 @@ pub const ALERTS: &[Alert] = &[
         expr: "max by (job, instance, drive) (strake_drive_path_up) == 0",
         hold: "15s",
         summary: "No path to drive {{ $labels.drive }} is up",
-        meaning: "I/O of the drive waits for a connection, then the member goes out of use.",
+        meaning: "I/O of the drive waits for a connection. If no path returns in time, the member goes out of use.",
         remedy: || say("Check the network and the target. ").then(see_drives()),
         trial: Trial {
             series: &[
@@ -216,7 +217,7 @@ pub const ALERTS: &[Alert] = &[
         hold: "0s",
         summary: "{{ $value }} spares are {{ $labels.state }}",
         meaning: "These spares cannot replace a failed member.",
-        remedy: || say("Return or remove them. ").then(see_drives()),
+        remedy: || say("Return the drives of these spares, or remove the spares. ").then(see_drives()),
         trial: Trial {
             series: &[(r#"strake_spares{state="missing"}"#, RAISED)],
             fires: "6m",

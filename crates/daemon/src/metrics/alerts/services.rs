@@ -55,7 +55,7 @@ pub const ALERTS: &[Alert] = &[
         expr: "increase(strake_export_refused_connections_total[15m]) > 0",
         hold: "0s",
         summary: "The connection limit of {{ $labels.listen }} was reached",
-        meaning: "Connections of clients were closed at once in the last 15 minutes.",
+        meaning: "In the last 15 minutes, connections of clients were closed because the limit was reached.",
         remedy: see_exports,
         trial: Trial {
             series: &[(
@@ -90,7 +90,8 @@ pub const ALERTS: &[Alert] = &[
         expr: "strake_state_writable == 0",
         hold: "0s",
         summary: "{{ $labels.instance }}: the state directory cannot be written",
-        meaning: "Arrays continue to serve. Changes of the configuration are refused, and events are kept in memory.",
+        meaning: "Arrays continue to serve. The daemon refuses changes of the configuration, and keeps events in \
+            memory.",
         remedy: || say("Free space, or make the directory writable. ").then(see_events()),
         trial: Trial {
             series: &[("strake_state_writable", LOWERED)],
@@ -106,10 +107,10 @@ pub const ALERTS: &[Alert] = &[
         expr: r#"up{job="strake"} == 0 or absent(up{job="strake"})"#,
         hold: "15s",
         summary: "The daemon does not answer {{ $labels.instance }}",
-        meaning: "Either the daemon does not run, so that no array is served, or Prometheus cannot reach its metrics. \
-                  No other alert can fire meanwhile.",
+        meaning: "Either the daemon does not run, so that no array is served, or Prometheus cannot reach the metrics \
+            of the daemon. Until then, no other alert can fire.",
         remedy: || {
-            say("Look at the log of the service, then start it: ").run(StartDaemon::default())
+            say("Read the log of the service, then start the daemon: ").run(StartDaemon::default())
         },
         trial: Trial {
             series: &[("up", LOWERED)],
@@ -142,7 +143,7 @@ pub const ALERTS: &[Alert] = &[
         hold: "0s",
         summary: "{{ $labels.instance }}: the daemon was restarted {{ $value }} times in 30 minutes",
         meaning: "Each restart interrupts clients. A crash or the watchdog of the service may be the cause.",
-        remedy: || say("Look at the log of the service. ").then(see_events()),
+        remedy: || say("Read the log of the service. ").then(see_events()),
         trial: Trial {
             series: &[("strake_uptime_seconds", "900x4 1 900 1 900 1 900x60")],
             fires: "10m",

@@ -51,7 +51,7 @@ bytes=$(array_value tank "it['in_doubt_bytes']")
 run strake array show tank
 grep -q "in doubt" "$work/out" || fail "not shown: $(<"$work/out")"
 run strake doctor
-grep -q "may hold wrong blocks" "$work/out" || fail "the doctor says nothing: $(<"$work/out")"
+grep -q "may contain wrong blocks" "$work/out" || fail "the doctor says nothing: $(<"$work/out")"
 say "$bytes bytes are in doubt"
 stop_daemon
 start_daemon

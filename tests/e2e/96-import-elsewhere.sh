@@ -21,8 +21,8 @@ start_daemon
 expect 0 strake array import tank --drives "$drive_list"
 [[ ! -e $work/first.sock && ! -e $work/second.sock ]] || fail "the import opened a listener"
 if grep -q "export first" "$work/err"; then fail "an export that was removed is still recorded by the members"; fi
-grep -q "export second on unix:$work/second.sock, which is not offered" "$work/err" || fail "the export is not named: $(<"$work/err")"
-command=$(tr '\n' ' ' <"$work/err" | tr -s ' ' | sed -n 's/.*to offer it: \(strake export create [^;]*\);.*/\1/p')
+grep -q "export second on unix:$work/second.sock, which this daemon does not offer" "$work/err" || fail "the export is not named: $(<"$work/err")"
+command=$(tr '\n' ' ' <"$work/err" | tr -s ' ' | sed -n 's/.*to offer this export: \(strake export create [^;]*\);.*/\1/p')
 expect 0 strake export list --output json
 [[ $(json "len(it['exports'])") == 0 ]] || fail "there is an export"
 say "removed just before the stop: the members do not record it; the other one is named and not offered"

@@ -229,8 +229,8 @@ async fn ends(child: &mut Child) -> bool {
 
 fn stays(pid: u32, why: &str) -> String {
     format!(
-        "{why}, and process {pid} remains although it was killed: it waits in the kernel for a drive or a state \
-         directory that does not answer; it ends when that answers or is removed"
+        "{why}. Process {pid} was killed, but remains: it waits in the kernel for a drive or a state directory that \
+            does not answer. The process ends when that drive or directory answers or is removed"
     )
 }
 
@@ -333,8 +333,9 @@ pub async fn gone(pid: u32, drives: &[String]) -> Result<(), CliError> {
         kind: ErrorKind::NoDaemon,
         text: format!(
             "straked (process {pid}) was asked to stop and still runs after {seconds} s: {}. Its other arrays are \
-             stopped and lose nothing. Find out why the drive hangs, or remove it: the process ends then. Until \
-             then, another daemon can be started; it serves the arrays that do not need that drive",
+                stopped, and no data are lost. Find out why the drive does not answer, or remove the drive: then the \
+                process ends. Until then, another daemon can be started, which serves the arrays that do not need \
+                that drive",
             hangs(drives)
         ),
     })

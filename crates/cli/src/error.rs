@@ -65,10 +65,10 @@ impl CliError {
         // With another state directory it would know nothing of the arrays.
         let advice = match Former::find(socket) {
             Some(former) => {
-                format!("start it again as it was, with its state directory: {}", former.line())
+                format!("start the daemon again with its former state directory: {}", former.line())
             }
-            None => "start it with `strake daemon start`, and with --state-dir if it had one of its own, or name its \
-                     socket with --socket or STRAKE_SOCKET"
+            None => "start the daemon with `strake daemon start` (with --state-dir if the daemon had its own state \
+                directory), or name its socket with --socket or STRAKE_SOCKET"
                 .to_owned(),
         };
         let text = format!("cannot reach the daemon at {}: {why}\n  {advice}", socket.display());
@@ -146,8 +146,7 @@ impl From<tonic::Status> for CliError {
         let text = if status.message().is_empty() {
             match status.code() {
                 Code::Unimplemented => {
-                    "this daemon is another version and does not know this command; \
-                                        see strake daemon status"
+                    "this daemon has another version, which does not support this command; see strake daemon status"
                         .to_owned()
                 }
                 code => {

@@ -32,7 +32,7 @@ fn fill(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// The name to write under: in the same folder, so that it can be renamed, and not used by any other process.
 fn beside(file: &Path) -> Result<PathBuf, CliError> {
     let Some(name) = file.file_name() else {
-        return Err(CliError::usage(format!("{} is no name of a file", file.display())));
+        return Err(CliError::usage(format!("{} is not a file name", file.display())));
     };
     let mut name = name.to_owned();
     name.push(format!(".{}.new", std::process::id()));

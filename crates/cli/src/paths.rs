@@ -24,8 +24,7 @@ pub fn drive(text: &str) -> Result<String, CliError> {
         match (device.exists(), Path::new(text).exists()) {
             (true, true) => {
                 return Err(CliError::usage(format!(
-                    "drive {text:?} names both /dev/{text} and a file in this folder: \
-                     say /dev/{text} or ./{text}"
+                    "drive {text:?} names both /dev/{text} and a file in this folder: write /dev/{text} or ./{text}"
                 )));
             }
             (true, false) => return Ok(device.display().to_string()),

@@ -72,7 +72,9 @@ fn line(from: impl Read, file: &str, what: &str) -> Result<String, CliError> {
     let read = read.map_err(|e| unread(file, &e))? as u64;
     let line = text.trim();
     if line.is_empty() || line.contains(char::is_whitespace) || read > ADDRESS_BYTES_MAX {
-        return Err(CliError::usage(format!("{file} has to hold one line, with {what} alone")));
+        return Err(CliError::usage(format!(
+            "{file} must contain one line with {what}, and nothing else"
+        )));
     }
     Ok(line.to_owned())
 }

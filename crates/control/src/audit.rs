@@ -208,7 +208,7 @@ impl Audit {
         let over: BTreeMap<u32, Denials> = over;
         let due = over.into_iter().filter(|(_, denials)| denials.count > 0);
         for (uid, Denials { count, newest, .. }) in due {
-            let cause = format!("{count} calls of this user since its last entry");
+            let cause = format!("{count} calls of this user since the last entry of this user");
             let entry = AuditEntry { cause, ..newest.clone() };
             self.write(inner, phase::DENIED, entry);
             inner.denials.insert(uid, Denials { recorded: now, count: 0, newest });
@@ -324,7 +324,7 @@ impl Audit {
         let VerifyAuditRequest { number, hash } = request;
         if !hash.is_empty() && !is_hash(hash) {
             let what =
-                format!("{hash:?} is not the hash of an entry: it has 64 hexadecimal digits");
+                format!("{hash:?} is not the hash of an entry: a hash has 64 hexadecimal digits");
             return Err(ControlError::usage(what));
         }
         if (*number == 0) != hash.is_empty() {

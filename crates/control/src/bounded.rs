@@ -105,7 +105,7 @@ impl From<Silent> for ControlError {
         let Silent { path, for_ } = silent;
         let what = format!(
             "{path} has not answered for {} s; check cables, network and the process behind a FUSE mount, or remove \
-             it",
+                {path}",
             for_.as_secs()
         );
         Self::new(ControlErrorKind::Silent, what)

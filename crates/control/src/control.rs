@@ -359,7 +359,7 @@ impl Control {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(ControlError::state(format!(
-                    "another command has been working on {taken} for {} seconds; try again when it has ended",
+                    "another command has been working on {taken} for {} seconds; try again when that command has ended",
                     limit.as_secs()
                 )));
             }

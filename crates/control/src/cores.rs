@@ -48,7 +48,7 @@ impl std::str::FromStr for CoreChoice {
         sorted.sort_unstable();
         sorted.dedup();
         if sorted.len() != cpus.len() {
-            return Err("a CPU is named twice; every data core needs its own".to_owned());
+            return Err("a CPU is named twice; every data core needs its own CPU".to_owned());
         }
         Ok(Self::Cpus(cpus))
     }

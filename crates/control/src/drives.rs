@@ -258,10 +258,10 @@ impl Drives {
             ))),
             Named::Nothing => {
                 let what = format!(
-                    "{spec:?} is not the absolute path of a file, and no drive of this machine has that name, serial \
+                    "{spec:?} is not the absolute path of a file, and no drive of this host has that name, serial \
                      number or address; "
                 );
-                let listed = say(what).run(ListDrivesRequest {}).say(" shows what there is");
+                let listed = say(what).run(ListDrivesRequest {}).say(" lists the drives");
                 Err(ControlError::usage(listed))
             }
         }
@@ -337,7 +337,7 @@ impl Drives {
         kind: DriveKind,
     ) -> Result<Drive, ControlError> {
         let bytes: ByteSize = size.parse().map_err(|e| {
-            ControlError::usage(format!("{spec}: {e}; write it like {}:1GiB", kind.word()))
+            ControlError::usage(format!("{spec}: {e}; write the drive as {}:1GiB", kind.word()))
         })?;
         if bytes.0 > MEMORY_BYTES_MAX {
             let what =
@@ -421,14 +421,14 @@ fn check_spec(spec: &str) -> Result<(), ControlError> {
     }
     if spec.len() > SPEC_BYTES_MAX {
         let what = format!(
-            "a drive's path has at most {SPEC_BYTES_MAX} bytes, this one has {}",
+            "the path of a drive has at most {SPEC_BYTES_MAX} bytes, but this path has {}",
             spec.len()
         );
         return Err(ControlError::usage(what));
     }
     if spec.contains('\0') {
         return Err(ControlError::usage(format!(
-            "{spec:?} holds a zero byte, which a path cannot have"
+            "{spec:?} contains a zero byte, which is not allowed in a path"
         )));
     }
     Ok(())

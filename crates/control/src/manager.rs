@@ -265,7 +265,7 @@ impl Manager {
         let dropped = self.events.take_dropped();
         if trouble.is_none() && dropped > 0 {
             let what = format!("{dropped} events were not recorded");
-            let cause = "too many occurred while the state directory could not be written";
+            let cause = "too many events occurred while the state directory could not be written";
             self.record(Note::new(EventKind::EventsDropped, "daemon", what).cause(cause));
         }
         self.reported_trouble = trouble;
@@ -305,8 +305,10 @@ impl Manager {
         let record = self.records.arrays.iter().find(|a| is_called(name, &a.name, &a.uuid));
         let entry = record.map(|record| self.entries.get(&record.uuid));
         if let Some(starting) = entry.and_then(|entry| entry.starting.as_ref()) {
-            let what =
-                format!("array {name} cannot be used yet: {}; watch it with: ", starting.words());
+            let what = format!(
+                "array {name} cannot be used yet: {}; watch the array with: ",
+                starting.words()
+            );
             return Err(ControlError::state(say(what).run(show(name))));
         }
         match entry.and_then(|entry| entry.offline.as_ref()) {

@@ -29,7 +29,7 @@ pub(crate) fn is_called(asked: &str, name: &str, uuid: &str) -> bool {
 pub(crate) fn check_array_name(name: &str) -> Result<(), ControlError> {
     match name.parse::<Uuid>() {
         Ok(_) => Err(ControlError::usage(format!(
-            "array name: {name} has the form of a UUID, which a name must not have"
+            "array name: {name} has the form of a UUID; choose another name"
         ))),
         Err(_) => Ok(()),
     }
@@ -45,8 +45,8 @@ pub(crate) fn name_warning(name: &str, uuid: &str) -> Option<String> {
     check_array_name(name).err()?;
     let rename = RenameArrayRequest { name: uuid.to_owned(), ..Default::default() };
     Some(format!(
-        "the name {name} of an array has the form of a UUID; commands find the array only by its own UUID; rename it: \
-         {}",
+        "the name {name} of an array has the form of a UUID. Commands find this array only by its own UUID. Rename \
+            the array: {}",
         command(&rename)
     ))
 }
@@ -63,7 +63,7 @@ pub(crate) fn fresh_uuid() -> Result<Uuid, ControlError> {
     getrandom::fill(&mut bytes).map_err(|e| {
         ControlError::new(
             ControlErrorKind::Device,
-            format!("the kernel gives no random numbers: {e}"),
+            format!("the kernel returned no random numbers: {e}"),
         )
     })?;
     Ok(Uuid::from_random(bytes))

@@ -61,8 +61,8 @@ pub(crate) fn import_drives(name: &str) -> api::ImportArraysRequest {
 /// object.
 pub(crate) fn not_among(what: String, known: &[&str], first: impl ApiCommand) -> ControlError {
     let hint = match known {
-        [] => say("there is none yet: ").run(first),
-        known => say(format!("there is: {}", known.join(", "))),
+        [] => say("none exists yet: ").run(first),
+        known => say(format!("existing names: {}", known.join(", "))),
     };
     ControlError::not_found(say(what + "; ").then(hint))
 }

@@ -363,7 +363,7 @@ fn bad_requests_are_refused_and_change_nothing() {
     check(CreateArrayRequest { drives: Vec::new(), ..good.clone() }, "--drives");
     check(CreateArrayRequest { drives: drives[..2].to_vec(), ..good.clone() }, "");
     check(CreateArrayRequest { strip_bytes: 5000, ..good.clone() }, "5000");
-    check(CreateArrayRequest { strip_bytes: 64_000, ..good.clone() }, "the nearest is 64KiB");
+    check(CreateArrayRequest { strip_bytes: 64_000, ..good.clone() }, "the nearest valid size is 64KiB");
     check(CreateArrayRequest { block_bytes: Some(520), ..good.clone() }, "520");
     check(CreateArrayRequest { drives: vec!["relative".into(); 4], ..good.clone() }, "absolute");
     check(CreateArrayRequest { drives: vec!["ram:lots".into(); 4], ..good.clone() }, "ram:lots");

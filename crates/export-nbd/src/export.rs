@@ -212,7 +212,7 @@ impl Registry {
         let agreement = Agreement::default();
         let facts = Facts::of(&export.device.info(), agreement, export.read_only);
         if facts.piece_bytes == 0 {
-            return refuse("its device takes no I/O of even one block");
+            return refuse("the maximum I/O size of its device is smaller than one block");
         }
         Ok(Served {
             name: export.name,

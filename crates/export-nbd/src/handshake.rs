@@ -293,7 +293,11 @@ impl Handshake {
             // Section "NOTLS mode". A later STARTTLS must discard everything that was negotiated before it
             // (CVE-2021-3716). STARTTLS is refused, so this case does not occur.
             option::STARTTLS => {
-                answer.error(option_reply::ERR_POLICY, "this server listens locally, without TLS");
+                answer.error(
+                    option_reply::ERR_POLICY,
+                    "TLS is not supported; this server accepts only local \
+                    connections",
+                );
             }
             _ => answer.error(option_reply::ERR_UNSUP, "unknown option"),
         }

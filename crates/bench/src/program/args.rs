@@ -253,7 +253,8 @@ pub enum Rw {
 /// Parses a size that fits in 32 bits, such as `128KiB`.
 fn size_u32(text: &str) -> Result<u32, String> {
     let ByteSize(bytes) = text.parse::<ByteSize>().map_err(|e| e.to_string())?;
-    u32::try_from(bytes).map_err(|_| format!("{} is too large; the size must be less than 4GiB", ByteSize(bytes)))
+    u32::try_from(bytes)
+        .map_err(|_| format!("{} is too large; the size must be less than 4GiB", ByteSize(bytes)))
 }
 
 fn exponent(text: &str) -> Result<f64, String> {

@@ -55,17 +55,27 @@ impl Iostat {
             [] => (None, None),
             [every] => (Some(every), None),
             [every, count] => (Some(every), Some(count)),
-            _ => return Err(format!("{} numbers are given; at most two are allowed: the interval and the number of \
-                reports", numbers.len())),
+            _ => {
+                return Err(format!(
+                    "{} numbers are given; at most two are allowed: the interval and the number of \
+                reports",
+                    numbers.len()
+                ));
+            }
         };
         let every = every.map(|text| seconds(text)).transpose()?;
         let count = count.map(|text| {
             let count = text.parse().ok().filter(|count| *count > 0);
-            count.ok_or_else(|| format!("{text} is not a valid number of reports; write a whole number from 1"))
+            count.ok_or_else(|| {
+                format!("{text} is not a valid number of reports; write a whole number from 1")
+            })
         });
         let count = count.transpose()?;
         if (every.is_some() && self.every.is_some()) || (count.is_some() && self.count.is_some()) {
-            return Err("the interval or the number of reports is given twice; give each only once".to_owned());
+            return Err(
+                "the interval or the number of reports is given twice; give each only once"
+                    .to_owned(),
+            );
         }
         let every = every.or(self.every).unwrap_or(USUAL);
         Ok(Reports { arrays, every, count: count.or(self.count) })

@@ -13,7 +13,8 @@ use strake_units::ByteSize;
 /// Describes the error in `text`.
 pub fn size_u32(text: &str) -> Result<u32, String> {
     let ByteSize(bytes) = text.parse::<ByteSize>().map_err(|e| e.to_string())?;
-    u32::try_from(bytes).map_err(|_| format!("{} is too large; the size must be less than 4GiB", ByteSize(bytes)))
+    u32::try_from(bytes)
+        .map_err(|_| format!("{} is too large; the size must be less than 4GiB", ByteSize(bytes)))
 }
 
 /// Parses a time: a whole number with the unit `ms`, `s`, `m` or `h`. A number without a unit is in seconds.

@@ -73,7 +73,7 @@ fn no_answer(drives: &[String]) -> CliError {
     let why = daemon::hangs(drives);
     let text = format!(
         "straked did not answer within {seconds} s and was not stopped: {why}. Find out why the drive does not \
-         answer, or remove it, and try again"
+            answer, or remove the drive, and try again"
     );
     CliError { kind: ErrorKind::NoDaemon, text }
 }

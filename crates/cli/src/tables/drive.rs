@@ -64,7 +64,7 @@ pub fn show(drive: &Drive, width: usize) -> String {
     say("reservation", reservation(&drive.reservation));
     say(
         "wear",
-        &drive.wear_percent.map_or_else(String::new, |p| format!("{p}% of its rated life")),
+        &drive.wear_percent.map_or_else(String::new, |p| format!("{p}% of its rated endurance")),
     );
     say("temp", &drive.temperature_c.map_or_else(String::new, |c| format!("{c} degrees Celsius")));
     if let Some(errors) = &drive.errors {
@@ -90,7 +90,7 @@ fn light(light: &SlotLight) -> String {
 
 /// How a drive of another machine is connected.
 fn connection(drive: &Drive) -> String {
-    let lost = format!("lost and found {}", count(drive.reconnects, "time"));
+    let lost = format!("reconnected {}", count(drive.reconnects, "time"));
     match drive.association {
         0 => format!("over no path; {lost}"),
         number => format!("association {number}; {lost}"),
@@ -102,7 +102,9 @@ fn reservation(word: &str) -> &str {
     match word {
         "reserved" => "reserved for this host; other hosts cannot write to it",
         "taken_over" => "no: taken over by another host",
-        "none" => "no: its target has no reservations, so allow no other host there",
+        "none" => {
+            "no: its target does not support reservations, so allow no other host on the target"
+        }
         other => other,
     }
 }

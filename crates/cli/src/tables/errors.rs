@@ -38,7 +38,7 @@ pub fn list(answer: &ListDrivesResponse, width: usize) -> String {
         return sentence("No drive is in use, so nothing was counted.", width);
     }
     let legend = "Since the daemon started. P50 and P99: reads of the last seconds. OUT: how often reads avoided the \
-        drive because it was slow. In words: strake drive errors DRIVE";
+        drive because it was slow. For one drive, with explanations: strake drive errors DRIVE";
     format!("{}\n{}", grid.render(width), sentence(legend, width))
 }
 
@@ -55,14 +55,20 @@ pub fn show(drive: &Drive, width: usize) -> String {
     say("repaired", format!("{} rewritten from redundancy", count(e.repaired, "unreadable block")));
     say(
         "slow",
-        format!("{} answered from other members because it took too long", count(e.slow, "read")),
+        format!(
+            "{} answered from other members because the drive took too long",
+            count(e.slow, "read")
+        ),
     );
     say("timeout", format!("{} given up", count(e.timeouts, "I/O")));
     say("other", format!("{} of the device or its connection", count(e.device, "error")));
     say("latency", speeds(e));
     say(
         "left out",
-        format!("{} of reads for being much slower than its peers", count(e.sit_outs, "time")),
+        format!(
+            "{} of reads, because the drive was much slower than its peers",
+            count(e.sit_outs, "time")
+        ),
     );
     out
 }

@@ -20,7 +20,7 @@ pub fn show(health: &DriveHealth, width: usize) -> String {
     say("serial", &health.serial);
     let (spare, limit) = (health.spare_percent, health.spare_threshold_percent);
     say("spare", &format!("{spare}% of its spare blocks are left; it warns below {limit}%"));
-    say("wear", &format!("{}% of its rated life", health.wear_percent));
+    say("wear", &format!("{}% of its rated endurance", health.wear_percent));
     say("temp", &temperatures(health));
     say("too warm", &too_warm(health));
     let Traffic { bytes, commands } = Traffic::of(health.read_bytes, health.reads);
@@ -104,7 +104,7 @@ fn extended(ocp: &OcpHealth, say: &mut impl FnMut(&str, &str)) {
     let (free, wear) = (ocp.free_percent, ocp.system_wear_percent);
     say(
         "blocks",
-        &format!("{free}% are free; system blocks have used {wear}% of their rated life"),
+        &format!("{free}% are free; system blocks have used {wear}% of their rated endurance"),
     );
 }
 

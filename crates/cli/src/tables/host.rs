@@ -36,7 +36,7 @@ pub fn change(change: &HostChange, width: usize) -> String {
     let made = [
         ("Its secret", &change.secret),
         ("The secret of the target", &change.controller_secret),
-        ("Its key for TLS", &change.tls_key),
+        ("Its TLS key", &change.tls_key),
     ];
     // Each in a line of its own that is never broken: it is copied into a file.
     let tell = |(what, key): &(&str, &String)| {

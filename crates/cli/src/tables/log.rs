@@ -76,7 +76,10 @@ pub fn report(report: &AuditReport, width: usize) -> String {
     let range = if *entries == 0 { String::new() } else { format!(" ({first} to {last})") };
     let _ = writeln!(out, "{state}: {entries} entries{range}");
     if *first > 1 && faults.is_empty() {
-        let _ = writeln!(out, "entries before {first} were removed by the limit of the log");
+        let _ = writeln!(
+            out,
+            "entries before {first} were removed, because the log exceeded its limit"
+        );
     }
     if *last > 0 {
         let _ = writeln!(out, "newest entry: {last}:{hash}");

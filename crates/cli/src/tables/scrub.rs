@@ -32,12 +32,12 @@ pub fn scrub(scrub: &Scrub, width: usize) -> String {
     let mut out = String::new();
     if scrub.state.is_empty() {
         let name = &scrub.array;
-        out += &sentence(&format!("{name} was not scrubbed yet, as far as is known here"), width);
+        out += &sentence(&format!("{name}: no scrub is recorded"), width);
     } else {
         out += &sentence(&format!("{}: {}", scrub.array, verdict(scrub)), width);
         field(&mut out, "scrub", &line(scrub), width);
         if scrub.unchecked_bytes > 0 {
-            let what = format!("{} for lack of redundancy", size(scrub.unchecked_bytes));
+            let what = format!("{}, because redundancy is missing", size(scrub.unchecked_bytes));
             field(&mut out, "unchecked", &what, width);
         }
         if scrub.left_bytes > 0 && !matches!(scrub.state.as_str(), "running" | "waiting" | "paused")
@@ -120,8 +120,8 @@ fn advice(scrub: &Scrub) -> String {
     }
     if scrub.unsure_bytes > 0 {
         return format!(
-            "compare the bytes below with a backup and rewrite them where they are wrong; then, to make the rest \
-             agree with the data as it is: strake array scrub start {name} --trust-data"
+            "compare the bytes below with a backup, and rewrite the wrong bytes; then, to make parity or copies match \
+                the data: strake array scrub start {name} --trust-data"
         );
     }
     format!("strake array show {name}")

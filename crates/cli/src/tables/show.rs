@@ -60,7 +60,7 @@ fn headline(array: &Array, width: usize) -> String {
     field(&mut out, "next", &shown(&array.remedy, &array.next_action), width);
     for wait in &array.waits {
         let Wait { object, what, waited_us } = wait;
-        let text = format!("for {object} to {what}, {} s by now", waited_us / 1_000_000);
+        let text = format!("for {object} to {what}, {} s so far", waited_us / 1_000_000);
         field(&mut out, "waits", &text, width);
     }
     if array.states.iter().any(|s| s == "online") {
@@ -178,7 +178,7 @@ fn in_doubt(array: &Array, width: usize, out: &mut String) {
         return;
     }
     let text = format!(
-        "a member went out of use before parity was consistent after a crash, so blocks may be wrong at byte \
+        "after a crash, a member went out of use before parity was consistent, so blocks may be wrong at byte \
          offset+length {}",
         ranges(&array.in_doubt_ranges)
     );
@@ -191,7 +191,8 @@ fn suspect(array: &Array, width: usize, out: &mut String) {
         return;
     }
     let text = format!(
-        "{}: they were or may have been computed from inconsistent stripes, and may be wrong; byte offset+length {}",
+        "{}: they were or may have been reconstructed from inconsistent stripes, and may be wrong; byte offset+length \
+            {}",
         size(array.suspect_bytes),
         ranges(&array.suspect_ranges)
     );

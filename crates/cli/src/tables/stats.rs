@@ -32,11 +32,12 @@ pub fn array(stats: &ArrayStats, width: usize) -> String {
         rows(&mut grid, &member.position.to_string(), &member.ios);
     }
     if grid.is_empty() {
-        let nothing = format!("{done}. Nothing was timed yet.");
+        let nothing = format!("{done}. No latency was measured yet.");
         return sentence(&nothing, width);
     }
-    let legend = "Since the array was started; for a member, by position, since its drive was added. Latency of \
-        requests counts from their arrival at the array, that of I/Os from their arrival at the drive.";
+    let legend = "Values since the start of the array; for a member (by position), since its drive was added. \
+        Latencies of requests are measured from their arrival at the array, latencies of I/Os from their arrival at \
+        the drive.";
     format!("{}\n{}\n{}", sentence(&done, width), grid.render(width), sentence(legend, width))
 }
 

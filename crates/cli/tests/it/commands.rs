@@ -484,7 +484,7 @@ fn a_word_that_is_a_device_and_a_file_is_not_guessed() {
     std::fs::write(folder.join("null"), "").expect("writable");
     let ran = strake(&folder, &["drive", "show", "null"]);
     assert_eq!(ran.code, 3);
-    assert!(ran.stderr.contains("say /dev/null or ./null"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("write /dev/null or ./null"), "{}", ran.stderr);
 }
 
 #[test]

@@ -88,14 +88,14 @@ pub(super) struct Line {
 /// Parses a line without its line feed; an error says what is wrong.
 pub(super) fn parse(line: &[u8]) -> Result<Line, &'static str> {
     let text = std::str::from_utf8(line).map_err(|_| "the line is not text")?;
-    let (hash, rest) = text.split_once(' ').ok_or("the line is no entry")?;
+    let (hash, rest) = text.split_once(' ').ok_or("the line is not an entry")?;
     if hash_of(rest.as_bytes()) != hash {
         return Err("the line was changed: its hash differs");
     }
-    let (previous, json) = rest.split_once(' ').ok_or("the line is no entry")?;
-    let entry: AuditEntry = serde_json::from_str(json).map_err(|_| "the line is no entry")?;
+    let (previous, json) = rest.split_once(' ').ok_or("the line is not an entry")?;
+    let entry: AuditEntry = serde_json::from_str(json).map_err(|_| "the line is not an entry")?;
     if entry.number == u64::MAX {
-        return Err("the line is no entry");
+        return Err("the line is not an entry");
     }
     Ok(Line { previous: previous.to_owned(), entry: AuditEntry { hash: hash.to_owned(), ..entry } })
 }
@@ -159,7 +159,7 @@ impl Verifier {
         if let Some(given) = self.given.take_if(|given| given.number == number)
             && given.hash != hash
         {
-            self.fault(name, at, number, "the entry is not the one with the given hash");
+            self.fault(name, at, number, "the entry does not have the given hash");
         }
         self.entries += 1;
         self.head = Some(Head { number, hash });
@@ -180,7 +180,7 @@ impl Verifier {
         if let Some(given) = self.given.take() {
             let what = match given.number < self.first {
                 true => "the entry with the given hash was removed with the oldest entries",
-                false => "there is no entry with the number of the given hash",
+                false => "no entry has the number that was given with the hash",
             };
             self.fault("", 0, given.number, what);
         }

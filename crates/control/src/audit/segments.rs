@@ -370,7 +370,7 @@ fn change(bytes: &[u8], end: &End, recorded: Option<&Ends>) -> Option<String> {
     let entry =
         lines(bytes).filter_map(|line| parse(line).ok()).find(|l| l.entry.number == *number);
     let is_other = entry.is_some_and(|line| line.entry.hash != *hash);
-    is_other.then(|| format!("entry {number} is not the one that was written"))
+    is_other.then(|| format!("entry {number} differs from the entry that was written"))
 }
 
 /// Maximum size of a file: a full one has at most one write more than its limit.

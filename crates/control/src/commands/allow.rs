@@ -70,8 +70,8 @@ fn wait(dismissals: &[Dismissal]) -> Result<(), ControlError> {
         return Ok(());
     }
     Err(ControlError::device(
-        "the hosts are disconnected, but I/O of them is still in flight at a drive that does not answer; repeat the \
-         command to wait for it",
+        "the hosts are disconnected, but their I/O is still in progress on a drive that does not answer; repeat the \
+            command to wait for this I/O",
     ))
 }
 
@@ -91,18 +91,17 @@ fn hosts_after(hosts: &[String], request: &SetExportRequest) -> Result<Vec<Strin
     }
     allow_hosts.iter().chain(deny_hosts).try_for_each(|name| check_name(name))?;
     if let Some(both) = allow_hosts.iter().find(|name| deny_hosts.contains(name)) {
-        return Err(ControlError::usage(format!(
-            "host {both} cannot be allowed and denied at once"
-        )));
+        return Err(ControlError::usage(format!("host {both} cannot be both allowed and denied")));
     }
     let all: BTreeSet<&String> = hosts.iter().chain(allow_hosts).collect();
     let left: Vec<String> = all.into_iter().filter(|n| !deny_hosts.contains(n)).cloned().collect();
     match left.len() {
         0 => Err(ControlError::state(
-            "no host could connect any more: allow another host in the same command, or remove the export",
+            "the command would deny the last allowed host: allow another host in the same command, or remove the \
+                export",
         )),
         count if count > HOSTS_MAX => Err(ControlError::state(format!(
-            "{count} hosts could connect; the limit is {HOSTS_MAX}"
+            "{count} hosts would be allowed; the limit is {HOSTS_MAX}"
         ))),
         _ => Ok(left),
     }
@@ -154,12 +153,13 @@ fn steps(
     let new = new.map(|name| format!("allow host {name}"));
     let gone = gone.map(|name| format!("disconnect host {name}, and reject it from now on"));
     let unknown = request.deny_hosts.iter().filter(|name| !before.contains(name));
-    let unknown = unknown.map(|name| format!("host {name} may not connect anyway: check its name"));
+    let unknown = unknown.map(|name| format!("host {name} is not an allowed host: check its name"));
     let others = change.exports.iter().filter(|other| other.name != request.name);
-    let others =
-        others.map(|other| format!("the same for export {} of this subsystem", other.name));
+    let others = others
+        .map(|other| format!("change export {} of this subsystem in the same way", other.name));
     let locked = change.locked.iter();
-    let locked = locked.map(|host| format!("host {} needs its secret or key first", host.nqn));
+    let locked = locked
+        .map(|host| format!("host {} cannot connect until its secret or key is given", host.nqn));
     new.chain(gone).chain(locked).chain(others).chain(unknown).collect()
 }
 
@@ -172,8 +172,10 @@ impl Manager {
         self.check_open()?;
         let record = self.records.export_record(&request.name)?.clone();
         let Some(subsystem) = &record.nvme else {
-            let what =
-                format!("export {} is offered over NBD, which has no host names", record.name);
+            let what = format!(
+                "export {} is offered over NBD, which does not identify hosts",
+                record.name
+            );
             return Err(ControlError::usage(what));
         };
         let hosts = hosts_after(&subsystem.hosts, request)?;

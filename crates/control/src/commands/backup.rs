@@ -193,7 +193,7 @@ fn restore_remote(control: &Control, record: &RemoteRecord, restored: &mut Resto
     restored.note(step, recorded.map(|()| true));
     if let Some(Err(error)) = away {
         let what = match record.covered.is_nothing() {
-            true => format!("{}: retried until it is available: {error}", record.address),
+            true => format!("{}: not available yet, and tried again: {error}", record.address),
             false => error.to_string(),
         };
         restored.warnings.push(what);
@@ -317,7 +317,7 @@ pub(crate) fn parse(json: &str) -> Result<Config, ControlError> {
     })?;
     if config.version != crate::record::store::VERSION {
         return Err(ControlError::usage(format!(
-            "the backup has version {}, this program supports {}",
+            "the backup has version {}, this program supports version {}",
             config.version,
             crate::record::store::VERSION
         )));

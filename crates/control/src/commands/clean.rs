@@ -66,7 +66,7 @@ fn plan_clean(
     let path = &drive.path;
     if let Some(other) = found.other {
         return Err(ControlError::refused(format!(
-            "{path} holds {other}, which is not Strake's; if it is not needed: wipefs --all {path}"
+            "{path} contains {other}, which Strake did not write; if this content is not needed: wipefs --all {path}"
         )));
     }
     let mut plan = Vec::new();
@@ -81,7 +81,7 @@ fn plan_clean(
     }
     if found.unknown {
         plan.push(format!("remove labels of an unknown format from {path}"));
-        losses.push(say("they were written by another version of Strake, which may need them"));
+        losses.push(say("another version of Strake wrote these labels, and may need them"));
     }
     if found.claimed {
         plan.push(format!("remove Strake's partition table from {path}"));
@@ -89,7 +89,7 @@ fn plan_clean(
     if !losses.is_empty() && !accept_loss {
         let what = say(format!("{path}: ")).then(Text::join(losses, "; "));
         let error = ControlError::refused(what);
-        return Err(error.unless(Amendment::AcceptLoss, "; to clean it anyway: "));
+        return Err(error.unless(Amendment::AcceptLoss, "; to clean the drive anyway: "));
     }
     Ok(plan)
 }

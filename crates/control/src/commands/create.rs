@@ -127,7 +127,7 @@ fn left_behind(error: ControlError, drives: &[Drive], array: &str) -> ControlErr
     };
     let labelled = labelled.join(", ");
     let text = text
-        .say(format!("{labelled} may hold a label of it; to use such a drive again: "))
+        .say(format!("{labelled} may contain a label of this array; to use such a drive again: "))
         .run(CleanDriveRequest { path: (*first).to_owned(), ..Default::default() });
     ControlError::new(kind, text).unless(Amendment::Overwrite, ", or: ")
 }
@@ -225,7 +225,10 @@ fn parse_create(request: &CreateArrayRequest) -> Result<(CreateSpec, LevelReques
     let nearest = nearest_strip_bytes(strip_bytes);
     if nearest != strip_bytes {
         let refused = GeometryError::StripSize { strip_bytes };
-        return Err(ControlError::usage(format!("{refused}; the nearest is {}KiB", nearest >> 10)));
+        return Err(ControlError::usage(format!(
+            "{refused}; the nearest valid size is {}KiB",
+            nearest >> 10
+        )));
     }
     let consistency = consistency_of(&request.consistency)?;
     let spec =

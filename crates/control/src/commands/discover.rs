@@ -67,7 +67,7 @@ fn offer_of(manager: &Manager, entry: Result<Entry, EntryError>, with: With) -> 
         }
         (None, _) => "it does not use TCP",
         (Some(_), Channel::Required) if with.tls_key => {
-            "it requires TLS; connect with the same key, if it is also for that subsystem"
+            "it requires TLS; connect with the same key, if the key is also valid for that subsystem"
         }
         (Some(_), Channel::Required) => "it requires TLS; connect with its key",
         (Some(_), Channel::NotSpecified | Channel::NotRequired) => "",

@@ -114,7 +114,9 @@ fn all_checks(manager: &mut Manager) -> Checks {
             ("online", "") => fine(name, format!("offered on {}", export.listen)),
             ("online", _) => {
                 let release = ReleaseExportRequest { name: export.name };
-                let next = say("read the reason; if the hosts that hold reservations will not return: ").run(release);
+                let next =
+                    say("read the reason; if the hosts that hold reservations will not return: ")
+                        .run(release);
                 check(name, Finding::Warning, export.reason, next)
             }
             _ => check(name, Finding::Failed, export.reason, show(&export.array)),
@@ -122,7 +124,8 @@ fn all_checks(manager: &mut Manager) -> Checks {
     }
     let hosts = manager.records.hosts.iter().filter(|host| host.is_locked());
     checks.extend(hosts.map(|host| {
-        let what = "the secret or key of this host is not set on this daemon, so the host cannot connect";
+        let what =
+            "the secret or key of this host is not set on this daemon, so the host cannot connect";
         let add = AddHostRequest { nqn: host.nqn.clone(), ..Default::default() };
         check(format!("host {}", host.nqn), Finding::Warning, what, add)
     }));
@@ -230,7 +233,9 @@ fn of_access(manager: &Manager) -> (Finding, DoctorCheck) {
         ),
         Before { writable: true, .. } => ("change the state", check_all.to_owned()),
         Before { readable: true, .. } => ("read the recorded secrets", replace.to_owned()),
-        Before { .. } => return fine(name, "only the user of the daemon can read secrets and write"),
+        Before { .. } => {
+            return fine(name, "only the user of the daemon can read secrets and write");
+        }
     };
     let what = format!("before this start of the daemon, other users could {done}");
     check(name, Finding::Warning, what, next)
@@ -261,7 +266,8 @@ fn of_array(array: &Array) -> Checks {
     }
     if array.bad_blocks > 0 {
         let what = format!("{} blocks are unreadable", array.bad_blocks);
-        let next = say("restore the blocks from a backup; ").run(show(name)).say(" lists the blocks");
+        let next =
+            say("restore the blocks from a backup; ").run(show(name)).say(" lists the blocks");
         checks.push(check(format!("array/{name} blocks"), Finding::Failed, what, next));
     }
     for (state, problem) in crate::view::doubt::problems(array) {
@@ -277,7 +283,10 @@ fn of_array(array: &Array) -> Checks {
         let name = format!("array/{name} member {}", member.position);
         let next = replace(&array.name, Some(member.position), "");
         if member.sitting_out {
-            let what = format!("{} is much slower than the other members, so reads avoid this member", member.path);
+            let what = format!(
+                "{} is much slower than the other members, so reads avoid this member",
+                member.path
+            );
             checks.push(check(name.clone(), Finding::Warning, what, next.clone()));
         }
         let errors = member.errors.unwrap_or_default();
@@ -364,8 +373,7 @@ fn of_neighbours(array: &Array, drives: &[Drive]) -> Option<(Finding, DoctorChec
     let name = format!("array/{} placement", array.name);
     match together {
         Some((a, b)) => {
-            let what =
-                format!("{a} and {b} are in one drive or slot and can fail together");
+            let what = format!("{a} and {b} are in one drive or slot and can fail together");
             let next = Text::from(replace(&array.name, None, "")).say(" (in another slot)");
             Some(check(name, Finding::Warning, what, next))
         }

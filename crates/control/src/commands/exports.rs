@@ -355,8 +355,8 @@ fn remove_reservations_of(manager: &mut Manager, record: &ExportRecord) {
     if let Err(error) = manager.records.finish_ending(&record.array) {
         let what = format!("the reservations of export {} were not removed with it", record.name);
         let object = format!("export/{}", record.name);
-        let next = "make the state directory writable; they are removed with the next start, or before the array \
-                    is exported again";
+        let next = "make the state directory writable; the reservations are then removed at the next start of the \
+            daemon, or before the array is exported again";
         let note = Note::new(EventKind::ReservationsUnrecorded, object, what);
         manager.record(note.cause(error.what).next(next));
     }

@@ -82,8 +82,8 @@ impl Control {
             return Ok(ArrayChange {
                 result: "unchanged".into(),
                 warnings: vec![format!(
-                    "array {name} already uses all of its members; {limit}: to grow the array, replace that drive by \
-                     a larger one, or enlarge it"
+                    "array {name} already uses all space of its members; {limit}: to grow the array, replace that \
+                        drive by a larger drive, or enlarge that drive"
                 )],
                 array: Some(view),
                 ..ArrayChange::default()
@@ -259,7 +259,7 @@ fn relabel(
     let assembled = assemble_recorded(control, reserved, record, whole, &mut here)?;
     let drives = assembled.drives();
     if !drives.iter().flatten().map(identity).eq(intended.identities.iter().cloned()) {
-        return Err(ControlError::state("a member has another drive now; try again"));
+        return Err(ControlError::state("the drive of a member has changed; try again"));
     }
     drop(drives);
     Ok(grow(assembled, &intended.plan, &intended.tails, &mut control_wait())?)
@@ -280,7 +280,7 @@ fn start_grown(
     here.clear();
     let policy = AssemblePolicy { allow_degraded: true, accept_loss: false };
     let Err(error) = start_one(control, reserved, record, policy, &mut here) else {
-        return Ok(vec![format!("it was started without a member: {}", first.what)]);
+        return Ok(vec![format!("the array was started without a member: {}", first.what)]);
     };
     let offline = Offline::new(record, &error, &here);
     control.with(|m| note_offline(m, record, offline))?;
@@ -307,12 +307,12 @@ fn describe(intended: &Intended, limit: &str) -> Vec<String> {
         ByteSize(bytes),
         drives.len()
     )];
-    steps.push(format!("stop array {name} briefly; NVMe/TCP hosts wait meanwhile"));
+    steps.push(format!("stop array {name} briefly; I/O of NVMe/TCP hosts waits during this time"));
     let disconnect =
         |e: &String| format!("disconnect the clients of export {e} if it is an NBD export");
     steps.extend(view.exports.iter().map(disconnect));
     steps.push(format!("label its members with the new size: {plan}; {limit}"));
-    steps.push("start it again".to_owned());
+    steps.push("start the array again".to_owned());
     steps
 }
 
@@ -323,20 +323,20 @@ pub(crate) fn check_ends(intended: &Intended) -> Result<(), ControlError> {
         let (path, name) = (&drive.path, &intended.name);
         let found = match (written_over(drive)?, overwritten(drive)?) {
             (Some(found), _) => format!("{found} on it"),
-            (None, Some(_)) => "labels missing that were written over".to_owned(),
+            (None, Some(_)) => "overwritten labels".to_owned(),
             (None, None) => continue,
         };
         return Err(ControlError::refused(format!(
-            "{path} has {found}, so that array {name} could not be started with it again; replace the member, or, if \
-             the drive was enlarged, erase the space behind its former end"
+            "{path} has {found}, so array {name} could not be started again with this drive; replace the member. If \
+                the drive was enlarged, erase the space behind its former end instead"
         )));
     }
     for (slot, (drive, before)) in intended.drives.iter().zip(&intended.sizes).enumerate() {
         if MemberIo::open(drive, &mut control_wait())?.was_cut(*before)? {
             let (path, name) = (&drive.path, &intended.name);
             let what = format!(
-                "{path} was truncated before it was enlarged, so part of member {slot} is lost; replace its drive \
-                 first: "
+                "{path} was truncated before it was enlarged, so part of member {slot} is lost; replace the drive of \
+                    this member first: "
             );
             return Err(ControlError::refused(say(what).run(replace(name, Some(slot as u32), ""))));
         }
@@ -369,8 +369,8 @@ pub(crate) fn plan_growth(
     warnings.extend(plan.lacks_for_format_2().map(|lacks| {
         let (name, lacks) = (view.name.clone(), ByteSize(lacks));
         format!(
-            "array {name} has format 1; after growing, it uses the space that format 2 needs, and a conversion needs \
-             {lacks} more on each drive. Convert it before: {}",
+            "array {name} has format 1. Growing uses the space that a conversion to format 2 needs; afterwards, the \
+                conversion needs {lacks} more on each drive. Convert the array before growing: {}",
             command(&UpgradeFormatRequest { name: name.clone(), ..Default::default() })
         )
     }));
@@ -398,7 +398,9 @@ fn spares_left_behind(manager: &Manager, running: &Running, plan: &GrowPlan) -> 
     let tell = |drive: &Drive| {
         let (path, name) = (&drive.path, status.name.to_string());
         let add = command(&AddSpareRequest { array: name.clone(), ..Default::default() });
-        format!("spare {path} is too small for array {name} after growing; add a larger one: {add}")
+        format!(
+            "spare {path} is too small for array {name} after growing; add a larger spare: {add}"
+        )
     };
     drives.map(tell).collect()
 }
@@ -411,12 +413,13 @@ fn check_rest(manager: &Manager, uuid: &str) -> Result<(), ControlError> {
     let name = &status.name;
     let refuse = |why: Text| {
         let text = say(format!("array {name} cannot change now: ")).then(why);
-        Err(ControlError::state(text.say("; it is unchanged")))
+        Err(ControlError::state(text.say("; the array is unchanged")))
     };
     let out = status.members.iter().position(|m| m.state != MemberState::InSync);
     if let Some(slot) = out {
-        let what =
-            format!("member {slot} is not in sync; wait until it is rebuilt, or replace it: ");
+        let what = format!(
+            "member {slot} is not in sync; wait until the member is rebuilt, or replace the member: "
+        );
         return refuse(say(what).run(show(name)));
     }
     let scrubbing = status.scrub.as_ref().is_some_and(|scrub| match scrub.state {
@@ -460,8 +463,8 @@ fn check_clients(manager: &Manager, uuid: &str, force: bool) -> Result<(), Contr
         let connections = server.done(record).map_or(0, |done| done.connections);
         if connections > 0 && !force {
             let what = format!(
-                "export {} has {connections} clients by NBD, which cannot be paused while the array restarts; \
-                 disconnect them",
+                "export {} has {connections} NBD clients, which cannot be paused while the array restarts; disconnect \
+                    these clients",
                 record.name
             );
             return Err(ControlError::refused(what).unless(Amendment::Force, ", or: "));

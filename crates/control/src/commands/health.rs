@@ -86,7 +86,7 @@ fn no_source(path: &str) -> Text {
     if pci_address(path).is_some() {
         let release = ReleaseDrivesRequest { drives: vec![path.to_owned()], dry_run: false };
         let what = format!(
-            "{path} is not open, so that nothing can ask it; add it to an array or as a spare, or: "
+            "{path} is not open, so its health cannot be read; add the drive to an array or as a spare, or: "
         );
         return say(what).run(release);
     }
@@ -94,7 +94,8 @@ fn no_source(path: &str) -> Text {
         return say(format!("{path} is a remote drive; its own host reports its health"));
     }
     say(format!(
-        "{path} is not an NVMe drive of this host, and only these report this; for SATA and SAS drives: smartctl --all \
+        "{path} is not an NVMe drive of this host, and only such drives have this health log; for SATA and SAS \
+            drives: smartctl --all \
          {path}"
     ))
 }

@@ -105,7 +105,7 @@ fn remove_hook(manager: &mut Manager, name: &str) -> Result<HookChange, ControlE
     manager.hooks.forget(name);
     let what = format!("hook {name} was removed");
     manager.record(Note::new(EventKind::HookChanged, "daemon", what));
-    let what = "it delivers no more events; undelivered ones are dropped".into();
+    let what = "the hook delivers no more events; undelivered events are dropped".into();
     Ok(HookChange { result: "removed".into(), hook, what })
 }
 

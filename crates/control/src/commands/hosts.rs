@@ -181,8 +181,8 @@ impl Manager {
             });
         if let Some(export) = users.next() {
             let what = format!(
-                "host {name} may connect to export {}, and would be identified only by its name: remove the export \
-                 first, or give the host another secret with: ",
+                "host {name} may connect to export {}, and without a secret would be identified only by its name: \
+                    remove the export first, or give the host another secret: ",
                 export.name
             );
             return Err(ControlError::state(say(what).run(AddHostRequest::default())));
@@ -207,7 +207,7 @@ impl Manager {
 fn needs_proof(request: &AddHostRequest) -> Text {
     let (nqn, known) = (request.nqn.clone(), request.known);
     let host = AddHostRequest { nqn, known, ..AddHostRequest::default() };
-    say("a host needs a secret or a key; to make one: ")
+    say("a host needs a secret or a key; to generate one: ")
         .run(AddHostRequest { new_secret: true, ..host.clone() })
         .say(", or: ")
         .run(AddHostRequest { new_tls_key: true, ..host.clone() })
@@ -274,8 +274,8 @@ fn check_secure_exports_of(
     for export in manager.records.exports.iter().filter(names) {
         check_keys(export, config).map_err(|_| {
             let what = format!(
-                "host {} may connect to export {}, which is secure, and needs a key for TLS: keep its key, or make \
-                 another: ",
+                "host {} may connect to export {}, which requires TLS, so the host needs a TLS key: keep its key, or \
+                    generate another key: ",
                 record.nqn, export.name
             );
             let (nqn, known, new_tls_key) = (record.nqn.clone(), true, true);

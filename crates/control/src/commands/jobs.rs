@@ -58,9 +58,9 @@ fn begin_change_job(
     let Some(job) = jobs.iter().find(|job| job.id == request.id).cloned() else {
         let known: Vec<&str> = jobs.iter().map(|job| job.id.as_str()).collect();
         let hint = if known.is_empty() {
-            "there is none at the moment".to_owned()
+            "no jobs exist at the moment".to_owned()
         } else {
-            format!("there is: {}", known.join(", "))
+            format!("existing jobs: {}", known.join(", "))
         };
         return Err(ControlError::not_found(format!("there is no job {:?}; {hint}", request.id)));
     };
@@ -154,7 +154,7 @@ fn change_growth(
         (Some(growth), "cancel") => growth.cancel(),
         (Some(_) | None, _) => {
             return Err(ControlError::usage(format!(
-                "growing array {} can only be cancelled",
+                "the grow of array {} can only be cancelled",
                 job.array
             )));
         }
@@ -170,16 +170,18 @@ fn tell_job(manager: &Manager, job: &Job, how: &str) {
 
 /// Parses a priority.
 pub(crate) fn parse_priority(priority: u32) -> Result<u8, ControlError> {
-    u8::try_from(priority)
-        .ok()
-        .filter(|priority| *priority <= 100)
-        .ok_or_else(|| ControlError::usage(format!("priority {priority} is not one of 0 to 100")))
+    u8::try_from(priority).ok().filter(|priority| *priority <= 100).ok_or_else(|| {
+        ControlError::usage(format!(
+            "priority {priority} is invalid; valid priorities are 0 to 100"
+        ))
+    })
 }
 
 fn cannot_cancel(of: &Job) -> ControlError {
     let Job { id, array, kind, .. } = of;
     let what = format!(
-        "the {kind} of array {array} cannot be cancelled: without it, redundancy would be missing permanently. To \
+        "the {kind} of array {array} cannot be cancelled: without this job, redundancy would be missing permanently. \
+            To \
          give clients priority: "
     );
     let idle = ChangeJobRequest { priority: Some(0), ..job("set", id) };
@@ -202,7 +204,7 @@ fn job_of(array: &api::Array, progress: &api::Progress) -> Job {
     let resume = job("resume", &id);
     let (reason, next) = match progress.state.as_str() {
         "halted" => (
-            "more blocks are lost than can be listed",
+            "the bad block list is full",
             Text::from(show(&array.name)).say("; to try again: ").run(resume),
         ),
         "paused" => ("", resume.into()),

@@ -19,7 +19,7 @@ impl Control {
             self.run(|m| Ok((drive_path(m, &request.path)?, m.drives.machine().clone())))?;
         let Some(slot) = slot_at(&machine, &path) else {
             return Err(ControlError::state(format!(
-                "{path} is not a device of this host, and no slot with an LED is known for it"
+                "{path} is not a device of this host, and no slot with an LED is known for this path"
             )));
         };
         let Some(light) = slot.light else {
@@ -28,9 +28,8 @@ impl Control {
                 if value.is_empty() { String::new() } else { format!("; {what} {value}") }
             };
             return Err(ControlError::state(format!(
-                "{path} has no LED that can be switched (no enclosure, no PCIe enclosure management, no hot-plug \
-                 slot with an attention indicator); find it by its printed \
-                 identification{}{}{}",
+                "{path} has no LED that can be switched (no enclosure, no PCIe enclosure management, no hot-plug slot \
+                    with an attention indicator); find the drive by its printed identification{}{}{}",
                 known("slot", &slot.name),
                 known("model", &drive.model),
                 known("serial number", &drive.serial),
@@ -41,7 +40,7 @@ impl Control {
         let shown = self.with(|m| m.lights.shown())?;
         let why = match shown.of(&light) {
             (Pattern::Locate, _) if !request.off => "",
-            (_, "") if !request.off => "it is no longer there",
+            (_, "") if !request.off => "the LED is no longer present",
             (_, why) => why,
         };
         if !why.is_empty() && !request.off {

@@ -210,10 +210,10 @@ fn begin_fail(manager: &mut Manager, request: &FailMemberRequest) -> Result<Fail
     if drop.is_some() && !suspect.is_empty() {
         let suspect = words(&suspect);
         plan.push(format!(
-            "{suspect} may be wrong afterwards, and stay so when the member is rebuilt"
+            "afterwards, {suspect} may be wrong, also after a rebuild of the member"
         ));
         costs.push(format!(
-            "without it, {suspect} may be wrong, because stripes may be inconsistent"
+            "without this member, {suspect} may be wrong, because stripes may be inconsistent"
         ));
         accept.push(DATA.to_owned());
     }
@@ -255,7 +255,7 @@ fn plan_replacement(
     Ok(if is_serving(manager, place)? {
         vec![
             format!(
-                "copy member {member} to {path} while it serves, so that no redundancy is lost"
+                "copy member {member} to {path} while the member serves, so that no redundancy is lost"
             ),
             label,
             "release its former drive".to_owned(),
@@ -266,7 +266,7 @@ fn plan_replacement(
         let mut plan = vec![label, format!("rebuild member {member} while the array serves")];
         if !suspect.is_empty() {
             plan.push(format!(
-                "{} may be computed wrongly, because stripes may be inconsistent",
+                "{} may be reconstructed wrongly, because stripes may be inconsistent",
                 words(&suspect)
             ));
         }
@@ -326,8 +326,8 @@ fn refuse_other_half(
         None => Ok(()),
         Some(label) => {
             let what = format!(
-                "{} was member {} of array {} and was then used without it: it holds writes that exist nowhere else; \
-                 use another drive",
+                "{} was member {} of array {} and was later used without the other members: it contains writes that \
+                    exist on no other drive; use another drive",
                 drive.path, label.slot, label.name
             );
             Err(ControlError::refused(what).unless(Amendment::Overwrite, NOT_NEEDED))
@@ -340,7 +340,7 @@ fn first_out(manager: &Manager, name: &str) -> Result<u32, ControlError> {
     let status = manager.running[at].array.status();
     status.members.iter().position(is_out).map(|member| member as u32).ok_or_else(|| {
         ControlError::state(format!(
-            "array {} has all its members, so no slot is free; fail or replace one",
+            "array {} has all its members, so no slot is free; fail or replace a member",
             status.name
         ))
     })

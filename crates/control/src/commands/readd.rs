@@ -62,7 +62,10 @@ fn find_member(
         connect_named(control, [&request.drive], request.dry_run)?;
         let drive = reserved.open(&request.drive)?;
         return labelled(drive, LOOK_LIMIT)?.ok_or_else(|| {
-            let what = format!("{} holds no label of an array; to use it anyway: ", request.drive);
+            let what = format!(
+                "{} contains no label of an array; to use the drive anyway: ",
+                request.drive
+            );
             ControlError::refused(say(what).run(replace(&request.name, None, &request.drive)))
         });
     }

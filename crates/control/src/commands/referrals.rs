@@ -31,7 +31,7 @@ impl Manager {
         }
         if self.exports.at(&referral.address.to_string()).is_some() {
             return Err(ControlError::usage(format!(
-                "{address} is this daemon itself; its hosts know it already"
+                "{address} is an address of this daemon; its hosts need no referral to it"
             )));
         }
         if self.records.referrals.len() >= REFERRALS_MAX {

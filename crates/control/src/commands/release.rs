@@ -67,7 +67,8 @@ fn check(control: &Control, named: &Named) -> Result<Kept, ControlError> {
             named.address
         ))),
         (Kept::Free, Some(picture)) if picture.is_bound() => Err(ControlError::refused(format!(
-            "{path} was not taken by this daemon; give it back with the program that bound it, such as driverctl"
+            "{path} was not taken by this daemon; return the drive to the kernel with the program that detached the \
+                drive, such as driverctl"
         ))),
         (Kept::Free, Some(_)) => Ok(kept),
     }
@@ -104,7 +105,9 @@ fn release(
     reserved: &Arc<Reserved>,
     dry_run: bool,
 ) -> Result<DriverChange, ControlError> {
-    let forget = |record: &TakenRecord| format!("forget that the drive {} is taken", record.serial);
+    let forget = |record: &TakenRecord| {
+        format!("delete the record that the drive {} is taken", record.serial)
+    };
     let (serial, plan) = match &kept {
         Kept::Free => {
             let (path, serial) = name_of(control, address)?;
@@ -173,8 +176,7 @@ pub(crate) fn give_back(
         drop(reserved);
         ended
     };
-    let next =
-        "it is completed when it answers, by the next start of the daemon, or by another release";
+    let next = "the release is completed when the drive answers, at the next start of the daemon, or by another release";
     let limit = control.with(|m| m.options.bind_limit)?;
     within("drive release", limit, job).unwrap_or_else(|| Err(silent(&record.address, limit, next)))
 }

@@ -102,7 +102,7 @@ impl Control {
                 drop((drives, reserved));
             }
             Err(error) => warnings.push(format!(
-                "{}; the labels are not marked destroyed: {}, once its drives are free",
+                "{}; the labels are not marked as destroyed; when the drives of the array are free: {}",
                 error.what,
                 command(&CleanDriveRequest::default())
             )),
@@ -167,25 +167,30 @@ impl Stays {
     }
 
     fn steps(&self, name: &str, hint: &ImportArraysRequest) -> Vec<String> {
-        let again = format!("forget it; import it again with: {}", command(hint));
+        let again =
+            format!("delete the record of the array; to import the array again: {}", command(hint));
         match self {
             Self::All => vec![
-                format!("stop array {name} and mark it clean; its data stay on its drives"),
+                format!("stop array {name} and mark the array clean; its data stay on its drives"),
                 again,
             ],
             Self::AllBut(slots) => vec![
-                format!("stop array {name} and mark it clean; its data stay on its other drives"),
+                format!(
+                    "stop array {name} and mark the array clean; its data stay on its other drives"
+                ),
                 format!("lose {}, in memory", members(slots)),
                 again,
             ],
             Self::TooFew(slots) => {
                 let lost = members(slots);
                 vec![format!(
-                    "stop array {name} and forget it; ALL ITS DATA ARE LOST with {lost}, in memory"
+                    "stop array {name} and delete its record; ALL ITS DATA ARE LOST with {lost}, in memory"
                 )]
             }
             Self::Found => vec![again],
-            Self::NotFound => vec!["forget its record; its drives were not found".to_owned()],
+            Self::NotFound => {
+                vec!["delete the record of the array; its drives were not found".to_owned()]
+            }
         }
     }
 
@@ -202,7 +207,7 @@ impl Stays {
                 "array {name} was stopped and released; its data are lost with {}, in memory",
                 members(slots)
             ),
-            Self::Found => format!("array {name} was released; it did not run"),
+            Self::Found => format!("array {name} was released; the array did not run"),
             Self::NotFound => format!("array {name} was released; its drives were not found"),
         }
     }
@@ -277,8 +282,10 @@ fn forget_array(
 fn refuse_exported(name: &str, exports: &[String], force: bool) -> Result<(), ControlError> {
     match exports.first() {
         Some(first) if !force => {
-            let what =
-                format!("array {name} is exported as {}; remove that first (", exports.join(", "));
+            let what = format!(
+                "array {name} is exported as {}; first remove the export (",
+                exports.join(", ")
+            );
             let text = say(what).run(remove_export(first));
             let error = ControlError::refused(text.say(")"));
             Err(error.unless(Amendment::Force, ", or, to disconnect its clients: "))
@@ -288,7 +295,7 @@ fn refuse_exported(name: &str, exports: &[String], force: bool) -> Result<(), Co
 }
 
 fn removal_steps(exports: &[String]) -> Vec<String> {
-    exports.iter().map(|e| format!("withdraw export {e}, disconnecting its clients")).collect()
+    exports.iter().map(|e| format!("remove export {e}, and disconnect its clients")).collect()
 }
 
 /// Returns the command that imports an unloaded array. Its members in memory are then missing.

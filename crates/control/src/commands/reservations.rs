@@ -29,7 +29,8 @@ impl Manager {
         {
             let ExportRecord { name, .. } = &record;
             let what = format!(
-                "export {name} is offered over NBD, which has no reservations; those of its array: "
+                "export {name} is offered over NBD, which has no reservations; to release the reservations of its \
+                    array: "
             );
             let release = ReleaseExportRequest { name: reserving.name.clone() };
             return Err(ControlError::usage(say(what).run(release)));

@@ -142,7 +142,7 @@ impl Survey {
 
 fn no_such_drive(name: &str) -> ControlError {
     let what = say(format!("there is no drive {name:?}; ")).run(ListDrivesRequest {});
-    ControlError::not_found(what.say(" shows what there is"))
+    ControlError::not_found(what.say(" lists the drives"))
 }
 
 /// Describes a drive that this daemon does not use.
@@ -233,7 +233,10 @@ fn add_note(message: &mut DriveMessage, what: &str) {
 /// Completes an open drive that the kernel does not list: a file, memory, or a pulled device.
 fn without_kernel(mut message: DriveMessage, was_listed: bool) -> DriveMessage {
     if was_listed {
-        add_note(&mut message, "the kernel no longer lists it: it was pulled, or its link is down");
+        add_note(
+            &mut message,
+            "the kernel no longer lists the drive: the drive was pulled, or its link is down",
+        );
     }
     message
 }

@@ -93,8 +93,8 @@ impl Manager {
         {
             let what = format!(
                 "the scrub of array {name} {how}, but its position could not be recorded in the state directory: \
-                 {error}; after a crash it continues from an older position; repair the state directory and repeat the \
-                 command"
+                 {error}. After a crash, the scrub would continue from an older position. Repair the state directory, \
+                 and repeat the command"
             );
             return Err(ControlError::state(what));
         }

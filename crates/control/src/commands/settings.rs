@@ -184,7 +184,7 @@ fn record_name(
 }
 
 fn parse_wear(percent: u32) -> Result<u8, ControlError> {
-    let what = || format!("wear of {percent} % is not one of 0 to 255 %, which drives report");
+    let what = || format!("a wear limit of {percent} % is invalid; drives report 0 to 255 %");
     u8::try_from(percent).map_err(|_| ControlError::usage(what()))
 }
 

@@ -96,10 +96,11 @@ impl Manager {
             let out = member.state == "missing" || member.state == "faulty";
             if let Some(why) = notes.unreachable.as_ref().filter(|_| !out) {
                 let name = self.running[at].array.name();
-                member.cause = format!("{why}; it is used as long as the daemon has it open");
+                member.cause =
+                    format!("{why}; the drive is used as long as the daemon has it open");
                 view.reason = format!(
-                    "the data depends on member {slot}, and {why}: it can be used only as long as the daemon has it \
-                     open"
+                    "the data depend on member {slot}, and {why}: the drive can be used only as long as the daemon \
+                        has it open"
                 );
                 (view.next_action, view.remedy) = split(keep_open(name.as_str()));
             }

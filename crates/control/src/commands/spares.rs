@@ -90,16 +90,17 @@ fn admit(
     if let (Some(lost), Some(used), false) = (ended.first(), &at_once, request.overwrite) {
         let what = format!("{} would {used}: {lost}", record.path);
         return Err(
-            ControlError::refused(what).unless(Amendment::Overwrite, "; to use it all the same: ")
+            ControlError::refused(what).unless(Amendment::Overwrite, "; to use the drive anyway: ")
         );
     }
-    plan.extend(
-        ended
-            .into_iter()
-            .map(|lost| if request.overwrite { lost } else { format!("once it is used: {lost}") }),
-    );
+    plan.extend(ended.into_iter().map(|lost| {
+        if request.overwrite { lost } else { format!("when the spare is used: {lost}") }
+    }));
     let whom = if request.array.is_empty() { "every array" } else { &request.array };
-    plan.push(format!("keep {} open as a spare of {whom}", record.path));
+    plan.push(format!(
+        "use {} as a spare for {whom}; the daemon keeps the drive open",
+        record.path
+    ));
     plan.extend(at_once);
     if request.dry_run {
         return Ok(plan);
@@ -191,13 +192,15 @@ fn check_fit(
         if let Err(why) = fits(&status, drive) {
             if running.uuid() == record.array {
                 return Err(ControlError::usage(format!(
-                    "{} cannot be a spare of array {}: {why}",
+                    "{} cannot be a spare for array {}: {why}",
                     record.path, status.name
                 )));
             }
             if record.array.is_empty() {
-                warnings
-                    .push(format!("{} is no spare for array {}: {why}", record.path, status.name));
+                warnings.push(format!(
+                    "{} cannot be a spare for array {}: {why}",
+                    record.path, status.name
+                ));
             }
         } else if status.geometry.redundancy(MemberSet::EMPTY) == Some(0) {
             warnings
@@ -215,7 +218,7 @@ fn adopt_spare(
     manager.records.put(&manager.records.with_spare(record))?;
     manager.spares.put(record, SpareState::Ready(drive.clone()));
     let whom = manager.records.whose(record);
-    let what = format!("{} became a spare of {whom}", record.path);
+    let what = format!("{} became a spare for {whom}", record.path);
     manager.record(Note::new(EventKind::SpareAdded, format!("drive/{}", record.path), what));
     Ok(())
 }
@@ -232,7 +235,7 @@ fn drop_spare(
     let Some(record) = manager.records.spares.iter().find(same).cloned() else {
         let known: Vec<&str> = manager.records.spares.iter().map(|s| s.path.as_str()).collect();
         let add = AddSpareRequest { drive: "...".to_owned(), ..Default::default() };
-        return Err(not_among(format!("{path} is no spare"), &known, add));
+        return Err(not_among(format!("{path} is not a spare"), &known, add));
     };
     let spare = Some(spare_message(manager, &record));
     forget_spare(manager, &record)?;
@@ -241,7 +244,7 @@ fn drop_spare(
     Ok(SpareChange {
         result: "removed".into(),
         spare,
-        plan: vec![format!("close {}; it is an ordinary free drive", record.path)],
+        plan: vec![format!("close {}; the drive is then free", record.path)],
         warnings: Vec::new(),
     })
 }

@@ -30,7 +30,9 @@ impl Control {
     /// the loss.
     pub fn check_stop(&self, request: &StopDaemonRequest) -> Result<MayStop, ControlError> {
         if let Some(other) = request.accept.iter().find(|loss| *loss != DATA) {
-            let what = format!("{other:?} is no loss of a stop that can be accepted: {DATA}");
+            let what = format!(
+                "{other:?} is not a loss that a stop can cause; the only valid loss is {DATA}"
+            );
             return Err(ControlError::usage(what));
         }
         self.with(|m| m.check_stop(request))??;

@@ -147,8 +147,7 @@ fn take(
         };
         taken.map_err(|error| undone(&own, &own_record, &reserved, &error.what))
     };
-    let next =
-        "it is completed when it answers, by the next start of the daemon, or by this command";
+    let next = "the command is completed when the drive answers, at the next start of the daemon, or by another take";
     let limit = control.with(|m| m.options.bind_limit)?;
     let taken = within("drive take", limit, job);
     taken.unwrap_or_else(|| Err(silent(&record.address, limit, next))).map(|()| change)
@@ -186,7 +185,7 @@ fn undone(
     let state = match give_back(control, record, reserved) {
         Ok(()) => "the drive was given back to the kernel".to_owned(),
         Err(error) => format!(
-            "the drive could not be given back to the kernel yet ({error}), which the next start of the daemon does"
+            "the drive could not be given back to the kernel yet ({error}); the next start of the daemon tries again"
         ),
     };
     ControlError::device(format!("{why}; {state}"))
@@ -278,7 +277,7 @@ pub(crate) fn reserve_controllers(
             let drives = drive_keys_at(m, address);
             if drives.iter().any(|key| m.reserved.contains(key)) {
                 return Err(ControlError::state(format!(
-                    "{SCHEME}{address} is in use by another command; try again when it has ended"
+                    "{SCHEME}{address} is in use by another command; try again when that command has ended"
                 )));
             }
             keys.extend(drives);
@@ -353,8 +352,8 @@ fn address_in(manager: &Manager, spec: &str) -> Result<String, ControlError> {
 
 fn several_controllers(path: &str) -> ControlError {
     ControlError::refused(format!(
-        "{path} is reached through several controllers, of which the kernel would keep the others; use the drive by \
-         its kernel driver"
+        "{path} is reached through several controllers, and the kernel would keep the other controllers; use the \
+            drive through its kernel driver"
     ))
 }
 
@@ -388,7 +387,8 @@ impl Target {
         };
         if identity.serial.is_empty() {
             return Err(ControlError::refused(format!(
-                "{} has no serial number, by which it would be found again; use it by its kernel driver",
+                "{} has no serial number, so the daemon could not find the drive again; use the drive through its \
+                    kernel driver",
                 target.path()
             )));
         }
@@ -401,7 +401,7 @@ impl Target {
         self.refuse_obstacles()?;
         if !self.picture.is_bound() {
             return Err(ControlError::state(format!(
-                "{} has no serial number to be identified by: {}; let the kernel drive it first: echo {} > \
+                "{} has no known serial number: {}; bind the drive to its kernel driver first: echo {} > \
                  /sys/bus/pci/drivers_probe",
                 self.path(),
                 self.picture.driver.as_ref().map_or_else(
@@ -435,7 +435,7 @@ impl Target {
         }
         if self.is_still_scanned() {
             return Err(ControlError::refused(format!(
-                "{} has no namespace that the kernel shows; wait until /dev has it, and try again",
+                "{} has no namespace that the kernel shows; wait until its device appears in /dev, and try again",
                 self.path()
             )));
         }
@@ -445,8 +445,8 @@ impl Target {
             }
             if let Some(user) = &drive.user {
                 return Err(ControlError::refused(format!(
-                    "{} ({}) is in use: {user}; unmount it, turn off its swap, or stop what is built on it, and try \
-                     again",
+                    "{} ({}) is in use: {user}; unmount the drive, disable its swap, or stop the devices that are \
+                        built on the drive, and try again",
                     drive.path,
                     self.path()
                 )));
@@ -467,7 +467,8 @@ impl Target {
             return Ok(());
         }
         Err(ControlError::refused(format!(
-            "{} has the serial number {}, as the taken drive {SCHEME}{}; use one of them by its kernel driver",
+            "{} has the same serial number ({}) as the taken drive {SCHEME}{}; use one of these drives through its \
+                kernel driver",
             self.path(),
             self.identity.serial,
             known.address

@@ -143,8 +143,8 @@ fn find_destroyed(
     let Some(Destroyed { uuid, name, drives }) = found.pop() else {
         let name = &request.name;
         let what = format!(
-            "no drive with the label of a destroyed array {name} was found. Drives that have been used for something \
-             else cannot be restored; name the others: "
+            "no drive with the label of a destroyed array {name} was found. Drives that were used again cannot be \
+                restored; name the other drives: "
         );
         let drives = vec!["...".to_owned()];
         let named = UndeleteArrayRequest { drives, ..undelete(name.clone()) };
@@ -193,7 +193,7 @@ fn plan_undelete(manager: &mut Manager, request: &UndeleteArrayRequest) -> Plann
         let older = if older == Text::default() {
             say("there is nothing to undelete")
         } else {
-            say("an older one of that name is: ").then(older)
+            say("an older destroyed array has the same name: ").then(older)
         };
         let what = format!("array {} is not destroyed; ", known.name);
         return Err(ControlError::state(say(what).then(older)));

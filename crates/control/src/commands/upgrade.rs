@@ -64,13 +64,14 @@ impl Control {
 fn describe(intended: &Intended) -> Vec<String> {
     let Intended { name, plan, view, .. } = intended;
     let (before, after) = plan.least_drive_bytes();
-    let mut steps = vec![format!("stop array {name} briefly; NVMe/TCP hosts wait meanwhile")];
+    let mut steps =
+        vec![format!("stop array {name} briefly; I/O of NVMe/TCP hosts waits during this time")];
     let disconnect =
         |e: &String| format!("disconnect the clients of export {e} if it is an NBD export");
     steps.extend(view.exports.iter().map(disconnect));
     steps.push(format!(
         "label its members {plan}: constants that recovery depends on are recorded, and space is reserved behind the \
-         data; versions that know only format 1 then refuse the array"
+            data. Versions that support only format 1 then refuse the array"
     ));
     steps.push(if before == after {
         format!("the least size of a drive that can replace a member stays {}", ByteSize(after))
@@ -80,6 +81,6 @@ fn describe(intended: &Intended) -> Vec<String> {
             ByteSize(after)
         )
     });
-    steps.push("start it again".to_owned());
+    steps.push("start the array again".to_owned());
     steps
 }

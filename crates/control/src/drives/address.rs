@@ -27,7 +27,7 @@ pub(crate) fn pci_path(text: &str) -> Result<String, ControlError> {
     match pci::address_of(text) {
         Some(address) => Ok(format!("{PCI}{address}")),
         None => Err(ControlError::usage(format!(
-            "{PCI}{text} names no PCI device; write it like {PCI}0000:01:00.0"
+            "{PCI}{text} names no PCI device; write the address as {PCI}0000:01:00.0"
         ))),
     }
 }

@@ -103,15 +103,15 @@ impl Labelled {
     pub(crate) fn damage(&self) -> Option<String> {
         let path = &self.drive.path;
         if let Some(found) = self.written_over {
-            return Some(format!("{path} now holds {found}, so it is not used"));
+            return Some(format!("{path} now contains {found}, so the drive is not used"));
         }
         let end = match self.overwritten? {
             Copy::Head => "at its start",
             Copy::Tail => "at its end",
         };
         Some(format!(
-            "{path} was overwritten or truncated: its labels {end} are missing, and other content may be missing \
-             too, so it is not used"
+            "{path} was overwritten or truncated: its labels {end} are missing, and other content may be missing too, \
+                so the drive is not used"
         ))
     }
 
@@ -120,14 +120,14 @@ impl Labelled {
         let damage = self.damage()?;
         let (path, name, slot) = (&self.drive.path, &self.label.name, self.label.slot);
         let text = say(format!(
-            "{damage}, though it was member {slot} of array {name}; once the array runs, "
+            "{damage}, although it was member {slot} of array {name}; once the array runs, "
         ));
         let again = replace(name, Some(slot.0.into()), path);
         Some(if self.written_over.is_some() {
-            text.say("replace the member by another drive, or by this one if its content is not needed: ")
+            text.say("replace the member by another drive, or by this drive if its content is not needed: ")
                 .run(ReplaceMemberRequest { overwrite: true, ..again })
         } else {
-            text.say("let it be rebuilt: ")
+            text.say("rebuild the member: ")
                 .run(again)
                 .say(". If the array cannot start without this drive: ")
                 .run(start(name, LOSSY))

@@ -42,7 +42,7 @@ fn tell(label: &Superblock, taken: &[u8]) -> String {
     let array = format!("the destroyed array {name} ({})", label.array);
     let undelete = command(&UndeleteArrayRequest::default());
     let then = if enough {
-        "can then restore the array only without them, and only while enough others are left"
+        "can then restore the array only without these members, and only while enough other members are left"
     } else {
         "can no longer restore the array"
     };

@@ -45,8 +45,9 @@ impl Crowds {
             let reported = Crowd { turned_away, when: now };
             let before = self.addresses.insert(listen.clone(), reported);
             let more = turned_away - before.map_or(0, |before| before.turned_away);
-            let what =
-                format!("connection limit of {listen} reached: {more} more were closed at once");
+            let what = format!(
+                "connection limit of {listen} reached: {more} more connections were closed at once"
+            );
             let note = Note::new(EventKind::ConnectionsRefused, "daemon".to_owned(), what);
             notes.push(note.next(ListExportsRequest {}));
         }

@@ -47,7 +47,7 @@ pub(crate) fn unknown() -> Result<Secret, ControlError> {
 }
 
 fn no_random(error: getrandom::Error) -> ControlError {
-    ControlError::device(format!("the machine has no random bytes: {error}"))
+    ControlError::device(format!("the kernel returned no random bytes: {error}"))
 }
 
 /// A random key for TLS that no host has yet.
@@ -68,12 +68,12 @@ pub(crate) fn check_keys(export: &ExportRecord, config: &Config) -> Result<(), C
         None => Ok(()),
         Some(name) => {
             let what = format!(
-                "host {name} has no key for TLS and could not connect to a secure export: give it one first ("
+                "host {name} has no TLS key and could not connect to a secure export: give the host a key first ("
             );
             let (nqn, new_tls_key) = (name.clone(), true);
             let add = AddHostRequest { nqn, new_tls_key, ..Default::default() };
             Err(ControlError::state(
-                say(what).run(add).say("), or export it without security, or without the host"),
+                say(what).run(add).say("), or create the export without TLS, or without this host"),
             ))
         }
     }

@@ -28,13 +28,15 @@ pub(crate) fn referral_of(text: &str) -> Result<nvmet::Referral, ControlError> {
     // Discovery logs have no names of machines: each host might take them for another one.
     let machine: IpAddr = service.machine.parse().map_err(|_| {
         ControlError::usage(format!(
-            "referrals need IP addresses; give that of {} instead of its name",
+            "a referral needs an IP address; give the IP address of {} instead of its name",
             service.machine
         ))
     })?;
     let address = SocketAddr::new(machine, service.port);
     if machine.is_unspecified() {
-        return Err(ControlError::usage(format!("{address} is no address to connect to")));
+        return Err(ControlError::usage(format!(
+            "{address} is not an address that hosts can connect to"
+        )));
     }
     Ok(nvmet::Referral { address, nqn: service.nqn })
 }

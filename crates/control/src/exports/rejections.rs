@@ -12,28 +12,31 @@ fn words(reason: Reason) -> (&'static str, Text) {
     match reason {
         Reason::NotListed => (
             "the subsystem does not exist, or does not allow this host",
-            say("if it should connect: ").run(CreateExportRequest {
+            say("if the host should connect: ").run(CreateExportRequest {
                 array: "...".to_owned(),
                 allow_hosts: vec!["NQN".to_owned()],
                 ..Default::default()
             }),
         ),
         Reason::Bare => (
-            "it must use TLS and did not",
-            say("if it should connect: use its TLS key (nvme connect --tls)"),
+            "the host must use TLS, but did not",
+            say("if the host should connect, use its TLS key (nvme connect --tls)"),
         ),
         Reason::OtherNames => (
-            "its TLS key belongs to another host or another subsystem",
-            say("if it should connect: insert its key there for this host and subsystem"),
+            "the TLS key of the host belongs to another host or another subsystem",
+            say(
+                "if the host should connect, insert its key on the host, for this host and this subsystem",
+            ),
         ),
         Reason::Tls => (
-            "the TLS handshake failed: its name or its key is unknown here, or it violated the protocol",
-            say("if it should connect, give it the same key here: ")
+            "the TLS handshake failed: the name or the key of the host is unknown to this daemon, or the host \
+                violated the protocol",
+            say("if the host should connect, give this daemon the same key: ")
                 .run(AddHostRequest { tls_key: "FILE".to_owned(), ..add }),
         ),
         Reason::Unproven => (
-            "it did not authenticate (DH-HMAC-CHAP)",
-            say("if it should connect, give it the same secret here: ")
+            "the host did not authenticate (DH-HMAC-CHAP)",
+            say("if the host should connect, give this daemon the same secret: ")
                 .run(AddHostRequest { secret: "FILE".to_owned(), ..add }),
         ),
     }

@@ -114,7 +114,7 @@ fn subsystem_of(
 /// subsystem.
 fn namespace_of(given: u32, nqn: &str, array: &str, config: &Config) -> Result<u32, ControlError> {
     if given > NAMESPACES_MAX {
-        let what = format!("namespaces are numbered from 1 to {NAMESPACES_MAX}, not {given}");
+        let what = format!("namespace {given} is invalid; valid numbers are 1 to {NAMESPACES_MAX}");
         return Err(ControlError::usage(what));
     }
     let records = config.exports.iter().filter_map(|e| Some((&e.array, e.nvme.as_ref()?)));
@@ -139,8 +139,10 @@ fn check_subsystem(
     for (other, nvme) in others.filter_map(|other| Some((other, other.nvme.as_ref()?))) {
         let name = &other.name;
         let why = if other.array == record.array {
-            say(format!("export {name} offers this array over NVMe/TCP already; remove it first: "))
-                .run(remove_export(name))
+            say(format!(
+                "export {name} offers this array over NVMe/TCP already; remove that export first: "
+            ))
+            .run(remove_export(name))
         } else if nvme.nqn != wanted.nqn {
             continue;
         } else if nvme.namespace == wanted.namespace {
@@ -153,8 +155,8 @@ fn check_subsystem(
             != (&record.listen, &wanted.hosts, wanted.secure)
         {
             say(format!(
-                "export {name} is in this subsystem, whose namespaces must have the same address, hosts and \
-                 security: "
+                "export {name} is in this subsystem. All namespaces of a subsystem must have the same address, hosts \
+                    and security: "
             ))
             .run(CreateExportRequest {
                 listen: other.listen.clone(),
@@ -233,8 +235,8 @@ pub(crate) fn not_offered(export: &ExportRecord, name: &str) -> String {
     let offer = CreateExportRequest { array: name.to_owned(), ..request_of(export) };
     let all = ImportArraysRequest { exports: true, ..import(name) };
     format!(
-        "the members record export {} on {}, which is not offered here; to offer it: {}; to offer all that they \
-         record: {}; to forget it: {}",
+        "the members record export {} on {}, which this daemon does not offer; to offer this export: {}; to offer all \
+            recorded exports: {}; to delete the record: {}",
         export.name,
         export.listen,
         command(&offer),

@@ -11,14 +11,14 @@ use crate::remedy::{DEGRADED, LOSSY, job, remove_spare, start};
 
 /// Returns the advice for an array with too many absent members.
 pub(crate) fn lost_next(name: impl Display) -> Text {
-    say("return its members, and it starts automatically; ").run(show(name))
+    say("return its members, and the array starts automatically; ").run(show(name))
 }
 
 /// Returns the advice for regions in doubt.
 pub(crate) fn in_doubt_next(name: &str) -> Text {
     say("compare the blocks that ")
         .run(show(name))
-        .say(" lists with a backup; accept them at the next start: ")
+        .say(" lists with a backup; accept the blocks at the next start: ")
         .run(start(name, LOSSY))
 }
 
@@ -28,7 +28,7 @@ pub(crate) fn suspect_next(name: &str, is_degraded: bool) -> Text {
     let first = if is_degraded { "re-add or replace the absent members; then " } else { "" };
     say(format!("{first}compare the bytes that "))
         .run(show(name))
-        .say(" lists with a backup, rewrite them where they are wrong, and: ")
+        .say(" lists with a backup, rewrite the wrong bytes, and: ")
         .run(trust_data(name))
 }
 
@@ -44,7 +44,7 @@ fn trust_data(name: &str) -> StartScrubRequest {
 
 /// Returns the advice for lost blocks.
 pub(crate) fn lost_blocks_next(name: &str) -> Text {
-    Text::from(show(name)).say(" lists them; rewrite them from a backup")
+    Text::from(show(name)).say(" lists the blocks; rewrite them from a backup")
 }
 
 /// Returns the advice for the copy of a member that waits for the drive at `path`.
@@ -60,7 +60,7 @@ pub(crate) fn spare_next(path: &str) -> Text {
 /// Returns the advice while the data depend on a drive that could not be opened again.
 pub(crate) fn keep_open(name: &str) -> String {
     format!(
-        "restart neither straked nor the host; copy the data of array {name}, or return the drive to its place"
+        "do not restart straked or the host; copy the data of array {name}, or return the drive to its slot"
     )
 }
 
@@ -68,17 +68,18 @@ pub(crate) fn keep_open(name: &str) -> String {
 /// the drive.
 pub(crate) fn other_half(name: &str, member: usize, path: &str) -> (String, Text) {
     let cause = format!(
-        "its drive at {path} was used without this array and holds writes that exist nowhere else"
+        "its drive at {path} was used without this array and contains writes that exist on no other drive"
     );
     let unload = UnloadArrayRequest { name: name.to_owned(), ..Default::default() };
     let alone = ImportArraysRequest { drives: vec![path.to_owned()], ..start("", DEGRADED) };
-    let next =
-        say(format!("keep {path} unchanged until you have chosen one side. To use {path}: "))
-            .run(unload)
-            .say(", remove the other drives, then ")
-            .run(alone)
-            .say(". To keep using this array: ")
-            .run(replace(name, Some(member as u32), ""));
+    let next = say(format!(
+        "keep {path} unchanged until you have decided which data to keep. To use {path}: "
+    ))
+    .run(unload)
+    .say(", remove the other drives, then ")
+    .run(alone)
+    .say(". To keep using this array: ")
+    .run(replace(name, Some(member as u32), ""));
     (cause, next)
 }
 

@@ -34,8 +34,8 @@ pub(crate) fn redundancy_drop(
     let left = status.geometry.redundancy(after).filter(|_| status.geometry.tolerates(after));
     let Some(left) = left else {
         return Err(ControlError::refused(format!(
-            "array {} would lose data without member {member}: no redundancy is left for it; replace the members \
-             that are out of use first",
+            "array {} would lose data without member {member}: no redundancy is left for this member; first replace \
+                the members that are out of use",
             status.name
         )));
     };

@@ -137,7 +137,7 @@ fn differences(before: &Seen, now: &Seen) -> Vec<Note> {
     if now.halted && !before.halted {
         let what = format!("the rebuild of array {} stalled", now.name);
         let note = Note::of_array(EventKind::RebuildHalted, &now.name, what);
-        notes.push(note.cause("more blocks are lost than can be listed").next(show(&now.name)));
+        notes.push(note.cause("the bad block list is full").next(show(&now.name)));
     }
     match (before.resync, now.resync) {
         (false, true) => notes.push(Note::of_array(
@@ -209,7 +209,7 @@ pub(crate) fn note_of(name: &str, event: ArrayEvent) -> Option<Note> {
                 EventKind::SitOut,
                 format!("reads of array {name} avoid {member}").trim_end().to_owned(),
             )
-            .cause("it answers much slower than its peers")
+            .cause("the member answers much more slowly than its peers")
             .next(say("if that continues: ").then(replace)),
         ),
         ArrayEventKind::SitOutEnded => {
@@ -220,8 +220,8 @@ pub(crate) fn note_of(name: &str, event: ArrayEvent) -> Option<Note> {
                 EventKind::MembersStalled,
                 format!("array {name} is stalled: several members are unresponsive"),
             )
-            .cause("they stalled at the same time, which suggests a common cause; none is put out of use")
-            .next("check what they have in common: controller, backplane, cables, network"),
+            .cause("the members stalled at the same time, which suggests a common cause; no member is put out of use")
+            .next("check what the members have in common: controller, backplane, cables, network"),
         ),
         ArrayEventKind::MembersStalledEnded => Some(note(
             EventKind::MembersStalledEnded,
@@ -230,7 +230,7 @@ pub(crate) fn note_of(name: &str, event: ArrayEvent) -> Option<Note> {
         ArrayEventKind::ReplaceStarted => Some(note(
             EventKind::ReplaceStarted,
             format!(
-                "{member}of array {name} is being copied to its replacement, and serves meanwhile"
+                "{member}of array {name} is being copied to its replacement, and continues to serve"
             ),
         )),
         ArrayEventKind::ReplaceFinished => {
@@ -243,7 +243,7 @@ pub(crate) fn note_of(name: &str, event: ArrayEvent) -> Option<Note> {
         }
         ArrayEventKind::ResyncHalted => Some(
             note(EventKind::ResyncHalted, format!("the resync of array {name} stalled"))
-                .cause("more blocks are lost than can be listed")
+                .cause("the bad block list is full")
                 .next(show(name)),
         ),
         ArrayEventKind::WritesRedone { count } => Some(note(
@@ -262,14 +262,15 @@ pub(crate) fn note_of(name: &str, event: ArrayEvent) -> Option<Note> {
         ),
         ArrayEventKind::BitmapLost { pages, everywhere } => {
             let consequence = match everywhere {
-                0 => "other members have them, so nothing is lost".to_owned(),
+                0 => "other members have these pages, so nothing is lost".to_owned(),
                 _ => format!(
-                    "no member in sync has {everywhere} of them; all bits of these pages count as set, which can cause \
+                    "no member in sync has {everywhere} of these pages; all bits of these pages count as set, which \
+                        can cause \
                      a resync or longer rebuilds"
                 ),
             };
             let what = format!(
-                "{member}of array {name} cannot show {pages} page(s) of its bitmaps; {consequence}"
+                "{member}of array {name} cannot read {pages} page(s) of its bitmaps; {consequence}"
             );
             let note = note(EventKind::BitmapLost, what);
             let note = note.cause("the pages are unreadable or damaged on its drive");
@@ -277,7 +278,7 @@ pub(crate) fn note_of(name: &str, event: ArrayEvent) -> Option<Note> {
         }
         ArrayEventKind::BlocksLost { bytes } => Some(
             note(EventKind::BlocksLost, format!("{} of array {name} are lost", ByteSize(bytes)))
-                .cause("they are unreadable, and no redundancy is left to reconstruct them")
+                .cause("the blocks are unreadable, and no redundancy is left to reconstruct them")
                 .next(lost_blocks_next(name)),
         ),
         ArrayEventKind::Dropped { count } => {
@@ -305,8 +306,7 @@ pub(crate) fn note_of(name: &str, event: ArrayEvent) -> Option<Note> {
 fn redundancy_note(before: &Seen, now: &Seen) -> Option<Note> {
     let name = &now.name;
     if (now.lost || now.left.is_none()) && !(before.lost || before.left.is_none()) {
-        let what =
-            format!("array {name} is lost: more members are absent than its redundancy covers");
+        let what = format!("array {name} failed: more members are absent than its level tolerates");
         return Some(Note::of_array(EventKind::ArrayLost, &now.name, what).next(lost_next(name)));
     }
     let (out, left) = (now.out(), now.left?);
@@ -314,14 +314,14 @@ fn redundancy_note(before: &Seen, now: &Seen) -> Option<Note> {
         return None;
     }
     if out == 0 {
-        let what = format!("array {name} has all its redundancy again");
+        let what = format!("array {name} has full redundancy again");
         return Some(Note::of_array(EventKind::ArrayRecovered, &now.name, what));
     }
     let members = if out == 1 { "1 member is".to_owned() } else { format!("{out} members are") };
     let next = show(name);
     if left == 0 {
         let what = format!(
-            "array {name} has no redundancy left: {members} not in sync, one more failure may lose data"
+            "array {name} has no redundancy left: {members} not in sync; one more failure may lose data"
         );
         // An improvement, or an unchanged state with one more member, is not a new alarm.
         let known = before.left == Some(0);

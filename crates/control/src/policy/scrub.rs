@@ -37,7 +37,7 @@ pub(crate) fn parse_every(seconds: u64) -> Result<u64, ControlError> {
     if seconds != 0 && seconds < SCRUB_EVERY_MIN_S {
         let least = strake_wording::every(SCRUB_EVERY_MIN_S);
         return Err(ControlError::usage(format!(
-            "{seconds} s between scrubs are too few; the minimum is {least}, and 0 means never"
+            "{seconds} s between scrubs is too short; the minimum is {least}, and 0 means never"
         )));
     }
     Ok(seconds)
@@ -84,10 +84,12 @@ pub(crate) fn ended(name: &str, whole: bool, counts: &ScrubCounts) -> Note {
 const fn purpose(mode: ScrubMode) -> &'static str {
     match mode {
         ScrubMode::Check => "check only, no repair",
-        ScrubMode::Repair => "strips that are known to be wrong are rewritten from the others",
+        ScrubMode::Repair => {
+            "strips that are known to be wrong are rewritten from the other strips"
+        }
         ScrubMode::TrustData => {
-            "strips that are known to be wrong are rewritten from the others, and where the wrong strip is unknown, \
-             parity or copies are written to match the data as read"
+            "wrong strips are rewritten from the other strips; where the wrong strip is unknown, parity or copies are \
+                written to match the data as read"
         }
     }
 }

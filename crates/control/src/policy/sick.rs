@@ -210,7 +210,7 @@ fn many_errors(member: &MemberStatus, settings: Settings) -> Option<Reason> {
     let limit = u64::from(settings.replace_after_errors);
     (limit > 0 && errors >= limit).then(|| Reason {
         why: format!(
-            "it met {} unreadable blocks, {} time-outs and {} other errors",
+            "its drive had {} unreadable blocks, {} time-outs and {} other errors",
             health.medium, health.timeouts, health.device
         ),
         urgency: Urgency::Failing,

@@ -53,7 +53,10 @@ pub(crate) fn read(state: &StateFolder, uuid: &str) -> Result<Doubt, String> {
     let Some(text) = text else { return Ok(Doubt::default()) };
     let page: Page = serde_json::from_slice(&text).map_err(|e| e.to_string())?;
     if page.version != VERSION {
-        return Err(format!("it has version {}, this program writes {VERSION}", page.version));
+        return Err(format!(
+            "it has version {}, this program writes version {VERSION}",
+            page.version
+        ));
     }
     let findings: Option<Vec<_>> = page.findings.iter().map(Entry::finding).collect();
     let findings = findings.ok_or("it has words that are unknown to this program")?;

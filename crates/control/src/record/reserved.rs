@@ -171,9 +171,9 @@ impl ReservationFile {
 
     fn unreadable(&self, why: &str) -> String {
         format!(
-            "{} cannot be read ({why}), so the hosts to exclude are unknown; restore the file from a copy, or make \
-             sure that only permitted hosts write, and continue without reservations: {} (or move the file away, if \
-             there is no such export yet)",
+            "{} cannot be read ({why}), so the hosts to exclude are unknown; restore the file from a copy. Otherwise, \
+                make sure that only permitted hosts write, and continue without reservations: {} (or move the file \
+                away, if no such export exists yet)",
             self.path().display(),
             command(&ReleaseExportRequest { name: self.export.clone() })
         )
@@ -183,7 +183,7 @@ impl ReservationFile {
         let page: Page = serde_json::from_slice(text).map_err(|e| e.to_string())?;
         if page.version != VERSION {
             let Page { version, .. } = page;
-            return Err(format!("it has version {version}, this program writes {VERSION}"));
+            return Err(format!("it has version {version}, this program writes version {VERSION}"));
         }
         if page.reservations.crc32c()? != page.crc32c {
             return Err("its checksum is wrong".to_owned());

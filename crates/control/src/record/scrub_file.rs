@@ -72,7 +72,10 @@ pub(crate) fn read(state: &StateFolder, uuid: &str) -> Result<Option<Kept>, Stri
     let Some(text) = text else { return Ok(None) };
     let page: Page = serde_json::from_slice(&text).map_err(|e| e.to_string())?;
     if page.version != VERSION {
-        return Err(format!("it has version {}, this program writes {VERSION}", page.version));
+        return Err(format!(
+            "it has version {}, this program writes version {VERSION}",
+            page.version
+        ));
     }
     page.kept().map(Some).ok_or_else(|| "it has words that are unknown to this program".to_owned())
 }

@@ -364,7 +364,7 @@ impl Store {
             }
             Err(error) if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => {
                 let path = path.display();
-                let what = format!("{path} is a symbolic link; put the file in its place");
+                let what = format!("{path} is a symbolic link; replace the link by the file");
                 return Err(ControlError::new(ControlErrorKind::Store, what));
             }
             Err(error) => return Err(failed(&path, "read it", &error)),
@@ -380,7 +380,8 @@ impl Store {
         let written: Written = serde_json::from_str(&text).map_err(|e| damaged(e.to_string()))?;
         if written.version != VERSION {
             let what = format!(
-                "{} has version {}, this program reads {VERSION}; use the version of Strake that wrote the file",
+                "{} has version {}, this program reads version {VERSION}; use the version of Strake that wrote the \
+                    file",
                 path.display(),
                 written.version
             );
@@ -503,10 +504,10 @@ fn failed(path: &Path, doing: &str, error: &io::Error) -> ControlError {
     let remedy = match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => say("free space there"),
         io::ErrorKind::ReadOnlyFilesystem => {
-            or_elsewhere("it is on a read-only file system; start the daemon with ")
+            or_elsewhere("the directory is on a read-only file system; start the daemon with ")
         }
         io::ErrorKind::PermissionDenied => {
-            or_elsewhere("make it writable for this user, or start the daemon with ")
+            or_elsewhere("make the directory writable for this user, or start the daemon with ")
         }
         _ => or_elsewhere("check the directory, or start the daemon with "),
     };

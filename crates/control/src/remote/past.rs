@@ -216,7 +216,7 @@ impl Past {
             None => Ok(self.all_settled_at(now)),
             Some(pid) => Err(ControlError::state(format!(
                 "process {pid}, an earlier daemon with this state directory, still runs and may write to the drive; \
-                 end it first"
+                    end that process first"
             ))),
         }
     }

@@ -25,7 +25,7 @@ pub(crate) fn check_paths(record: &RemoteRecord) -> Result<(), ControlError> {
     let name = address_of(&record.address)?;
     for path in &record.paths {
         if !same_namespace(&name, &address_of(path)?) {
-            return Err(ControlError::usage(format!("{path} is no path to {name}")));
+            return Err(ControlError::usage(format!("{path} is not a path to {name}")));
         }
     }
     for (at, path) in record.addresses().enumerate() {
@@ -72,8 +72,8 @@ pub(crate) fn check_same_keys(
         if !given.is_empty() && given != known {
             let name = &record.address;
             let why = format!(
-                "{path} is another path to {name}; all paths of a drive use the same {what}, and this one differs; \
-                 first: "
+                "{path} is another path to {name}. All paths of a drive must use the same {what}, but the request \
+                    differs; first: "
             );
             let mut again = connect(name);
             *option(&mut again) = "FILE".to_owned();
@@ -90,8 +90,8 @@ pub(crate) fn refuse_taken_over(name: &str, device: &FabricsDevice) -> Result<()
         return Ok(());
     }
     let what = format!(
-        "{name} was taken over by another host, which may have written to it, so it is no longer used; unload the \
-         array that uses it, or restart the daemon, then: "
+        "another host took over {name} and may have written to it, so this daemon no longer uses the drive; unload \
+            the array that uses the drive, or restart the daemon, then: "
     );
     Err(ControlError::state(say(what).run(disconnect(name)).say(", and connect it again")))
 }

@@ -64,7 +64,7 @@ impl RemoteRecord {
         }
         let address = &self.address;
         let what = format!(
-            "{address} comes from a backup, which holds no secrets and keys; give them again: "
+            "{address} comes from a backup, which contains no secrets or keys; give the secrets and keys again: "
         );
         Err(ControlError::state(say(what).run(self.covered.connect_again(address))))
     }
@@ -104,7 +104,7 @@ pub(crate) fn tls_key_of(address: &str, text: &str) -> Result<Option<TlsKey>, Co
         return Ok(None);
     }
     text.parse().map(Some).map_err(|error| {
-        ControlError::usage(format!("the key for TLS with {address} cannot be used: {error}"))
+        ControlError::usage(format!("the TLS key for {address} cannot be used: {error}"))
     })
 }
 
@@ -151,9 +151,9 @@ pub(crate) fn refusal(
 ) -> ControlError {
     let known = match shown {
         (None, None) => "",
-        (Some(_), None) => ", and that it knows the same secrets",
-        (None, Some(_)) => ", and that it knows the same key for TLS",
-        (Some(_), Some(_)) => ", and that it knows the same secrets and the same key for TLS",
+        (Some(_), None) => ", and that the target has the same secrets",
+        (None, Some(_)) => ", and that the target has the same TLS key",
+        (Some(_), Some(_)) => ", and that the target has the same secrets and the same TLS key",
     };
     let what = say(error.to_string());
     // The remedy does not ask for a secret or key that was already given.
@@ -280,8 +280,8 @@ mod tests {
         let shown = Some(key.expect("it is a key"));
         let error = error(IoErrorKind::Gone, DeviceRemedy::TlsKey);
         let refused = refusal(&error, (&None, &shown), record("").again());
-        let what = "nvme-tcp://a/b: it refuses; check the address and the target's list of hosts, and that it knows \
-                    the same key for TLS";
+        let what = "nvme-tcp://a/b: it refuses; check the address and the target's list of hosts, and that the target \
+            has the same TLS key";
         assert_eq!(refused.what, what);
     }
 

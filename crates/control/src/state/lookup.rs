@@ -56,7 +56,7 @@ impl Config {
         if self.arrays.iter().all(|a| a.name != name || a.uuid == uuid) {
             return Ok(());
         }
-        let what = format!("there is another array {name} now; rename that one first: ");
+        let what = format!("there is another array {name} now; rename that array first: ");
         let rename = RenameArrayRequest { name: name.to_owned(), ..Default::default() };
         Err(ControlError::exists(say(what).run(rename)))
     }

@@ -174,15 +174,16 @@ impl Mark {
             .map(|Holder { member, path, .. }| format!("member {member}, last at {path}"))
             .collect();
         let holders = if away.is_empty() {
-            "no absent drive: these drives hold older copies of the array".to_owned()
+            "no absent drive: these drives contain older copies of the array".to_owned()
         } else {
             away.join(" or ")
         };
         let name = &record.name;
         let what = format!(
-            "array {name} is not started: its drives are older than the state that this host last saw, or were used \
-             without it (generation {newest} here, {} seen), so acknowledged writes would be missing. That state is \
-             on: {holders}. Attach it; or, to start without it and discard its writes: ",
+            "array {name} is not started, because acknowledged writes would be missing: its drives do not continue \
+                the newest state that this host recorded (generation {newest} on these drives, generation {} \
+                recorded). The recorded state is on: {holders}. Attach the drives with this state; or, to start \
+                without this state and discard its writes: ",
             self.generation
         );
         Some(

@@ -30,7 +30,7 @@ impl Offline {
         let shape = newest.map(|label| shape_of(label, here));
         let next = match (newest, &error.offline) {
             (None, _) => say("return its drives, then: ").run(import(name)),
-            (Some(_), OfflineReason::Settling) => say("wait; it starts automatically"),
+            (Some(_), OfflineReason::Settling) => say("wait; the array starts automatically"),
             // Without the operator's acceptance, the array does not start with any drives.
             (Some(_), OfflineReason::Consent) => {
                 say("return the missing members, or, to accept possible loss: ")
@@ -58,7 +58,7 @@ impl Offline {
         let out = last.members.iter().filter(|member| !member.cause.is_empty());
         let causes: Vec<String> =
             out.map(|member| format!("member {}: {}", member.position, member.cause)).collect();
-        let why = "it lost more members than its redundancy covers";
+        let why = "more members are absent than its level tolerates";
         let why = if causes.is_empty() {
             why.to_owned()
         } else {
@@ -78,8 +78,10 @@ impl Offline {
         Self {
             why,
             shape: Some(shape),
-            next: say("return its drives, and it starts automatically; to start it at once: ")
-                .run(import(&record.name)),
+            next: say(
+                "return its drives, and the array starts automatically; to start it at once: ",
+            )
+            .run(import(&record.name)),
             is_waiting: false,
         }
     }
@@ -87,9 +89,9 @@ impl Offline {
     /// Returns the record of an array that is stopped for a growth.
     pub(crate) fn growing() -> Self {
         Self {
-            why: "it is being grown".to_owned(),
+            why: "the array is being grown".to_owned(),
             shape: None,
-            next: say("wait; it restarts shortly"),
+            next: say("wait; the array restarts shortly"),
             is_waiting: false,
         }
     }

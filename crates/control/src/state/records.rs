@@ -151,7 +151,7 @@ impl Records {
         record.silent = silent;
         // The problem of the directory is reported elsewhere, and the next check tries again.
         if let Err(error) = self.put(&config) {
-            tracing::debug!(reason = %error, "members that hang are not recorded");
+            tracing::debug!(reason = %error, "unresponsive members are not recorded");
         }
     }
 
@@ -260,7 +260,8 @@ impl Records {
         let arrays = &self.config.arrays;
         if let Some(other) = arrays.iter().find(|a| a.name == *name && a.uuid != *uuid) {
             return Err(ControlError::refused(format!(
-                "array {name} ({uuid}) has the name of another array here ({}); unload or rename that one first",
+                "array {name} ({uuid}) has the same name as another array of this host ({}); unload or rename that \
+                    array first",
                 other.uuid
             )));
         }

@@ -71,8 +71,8 @@ fn changes_that_leave_no_host_or_contradict_themselves_are_refused() {
     check_refused(set(&control, &[], &[], false), Usage, "--allow-host NQN");
     check_refused(set(&control, &[OTHER], &[OTHER], false), Usage, "allowed and denied");
     check_refused(set(&control, &["host"], &[], false), Usage, "is not a valid NQN");
-    check_refused(set(&control, &[], &[HOST], true), State, "no host could connect");
-    check_refused(set(&control, &[], &[HOST], false), State, "no host could connect");
+    check_refused(set(&control, &[], &[HOST], true), State, "the last allowed host");
+    check_refused(set(&control, &[], &[HOST], false), State, "the last allowed host");
     assert!(is_admitted(&control, HOST), "nothing was changed");
     let many: Vec<String> = (0..256).map(|nth| format!("nqn.2014-08.org.example:h{nth}")).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
@@ -125,7 +125,7 @@ fn a_host_whose_secrets_are_elsewhere_is_allowed_and_locked() {
     let keep = |config: &mut Config| config.arrays[0].kept_hosts.push(kept.clone());
     control.run(|m| m.records.change(keep)).expect("it is recorded");
     let planned = set(&control, &[OTHER], &[], true).expect("it is possible");
-    let step = format!("host {OTHER} needs its secret or key first");
+    let step = format!("host {OTHER} cannot connect until its secret or key is given");
     assert!(planned.plan.contains(&step), "{:?}", planned.plan);
     let hosts = || control.with(|m| m.list_hosts().hosts).expect("it answers");
     assert_eq!(hosts(), []);

@@ -70,7 +70,7 @@ fn a_rebuild_from_inconsistent_stripes_is_not_silent() {
     let both = fail(&["redundancy", "data"]);
     let plan = control.fail_member(&FailMemberRequest { dry_run: true, ..both.clone() });
     let plan = plan.expect("both are accepted").plan;
-    assert!(plan.iter().any(|step| step.contains("may be wrong afterwards")), "{plan:?}");
+    assert!(plan.iter().any(|step| step.contains("may be wrong, also after a rebuild")), "{plan:?}");
     control.fail_member(&both).expect("both are accepted");
     assert!(is_suspect(&control.tank()), "at once");
 

@@ -294,10 +294,10 @@ fn clients_of_nbd_are_disconnected_only_on_request() {
     control.export(&nbd(&socket));
     let (mut client, before) = connect_nbd(&socket);
     enlarge(&drives, 96 << 20);
-    check_refused(grow(&control, "tank"), Refused, "1 clients by NBD");
+    check_refused(grow(&control, "tank"), Refused, "1 NBD clients");
     let dry = GrowArrayRequest { dry_run: true, ..request("tank") };
     let planned = control.grow_array(&dry).expect("it is only looked at");
-    assert!(planned.warnings[0].contains("1 clients by NBD"), "{:?}", planned.warnings);
+    assert!(planned.warnings[0].contains("1 NBD clients"), "{:?}", planned.warnings);
     let dry = GrowArrayRequest { force: true, ..dry };
     assert!(control.grow_array(&dry).expect("it is only looked at").warnings.is_empty());
     assert_eq!(size(&control, "tank"), before);

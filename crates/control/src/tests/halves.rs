@@ -32,7 +32,7 @@ fn a_half_older_than_this_machine_has_seen_never_starts_by_itself() {
     let view = control.tank();
     assert_eq!(view.states, ["offline"]);
     for words in
-        ["older than the state that this host last saw", "member 1", &second, "--accept-loss"]
+        ["do not continue the newest state", "member 1", &second, "--accept-loss"]
     {
         assert!(view.reason.contains(words), "{words}: {}", view.reason);
     }
@@ -132,7 +132,7 @@ fn data_behind_open_files_alone_is_reported_loudly() {
     control.ticks(3);
     assert_eq!(view().members[1].state, "in_sync");
     assert!(view().reason.contains("depends on member 1"), "{}", view().reason);
-    assert!(view().next_action.contains("restart neither"), "{}", view().next_action);
+    assert!(view().next_action.contains("do not restart"), "{}", view().next_action);
     let reported = control.reported("member_unreachable");
     let critical = reported.iter().filter(|event| event.severity == "critical");
     assert_eq!(critical.count(), 1, "{reported:#?}");
@@ -143,7 +143,7 @@ fn data_behind_open_files_alone_is_reported_loudly() {
         control.check_stop(&StopDaemonRequest { accept }).map(drop)
     };
     check_refused(stop(&[]), Refused, "daemon stop --accept data");
-    check_refused(stop(&["redundancy"]), Usage, "no loss of a stop");
+    check_refused(stop(&["redundancy"]), Usage, "not a loss that a stop can cause");
     stop(&["data"]).expect("the loss is accepted");
     fs::rename(&away, &drives[1]).expect("it can be moved");
     control.tick().expect("it answers");

@@ -158,13 +158,13 @@ fn hosts_are_referred_to_other_services_after_a_restart_too() {
         control.run(|m| m.add_referral(&request)).map(|change| change.result)
     };
     check_refused(add(&control, "192.0.2.7:8009"), Usage, "nvme-tcp://");
-    check_refused(add(&control, "nvme-tcp://store"), Usage, "IP addresses");
+    check_refused(add(&control, "nvme-tcp://store"), Usage, "needs an IP address");
     check_refused(add(&control, "nvme-tcp://0.0.0.0"), Usage, "no address");
     // A referral is added before a target exists, and while a target exists.
     assert_eq!(add(&control, "nvme-tcp://192.0.2.7").expect("a service"), "created");
     let export = control.run(|m| m.create_export(&request())).expect("it is offered").export;
     let place = format!("nvme-tcp://{}", export.expect("it says which").listen);
-    check_refused(add(&control, &place), Usage, "this daemon itself");
+    check_refused(add(&control, &place), Usage, "an address of this daemon");
     assert_eq!(add(&control, "nvme-tcp://[2001:db8::1]:4420").expect("a service"), "created");
     for same in ["192.0.2.7:8009/", "[::ffff:192.0.2.7]", "[2001:DB8:0::1]:4420"] {
         let same = format!("nvme-tcp://{same}");
@@ -355,7 +355,7 @@ fn a_secure_export_has_hosts_with_keys_only() {
     let lone = offer(secure()).expect("it is offered").export.expect("it says which");
     assert!(lone.secure);
     let bare = AddHostRequest { no_tls: true, ..host(SECRET, "") };
-    check_refused(add(&control, bare), State, "export tank, which is secure");
+    check_refused(add(&control, bare), State, "export tank, which requires TLS");
     add(&control, keyed()).expect("another key");
     let remove = RemoveHostRequest { nqn: HOST.into() };
     check_refused(control.run(|m| m.remove_host(&remove)), State, "export tank");

@@ -172,7 +172,7 @@ fn hosts_of_a_record_that_does_not_list_them_are_locked_when_it_is_offered() {
         let import = ImportArraysRequest { drives, exports: true, ..Default::default() };
         let imported = control.import_arrays(&import).expect("it is imported");
         let warned = |what: &str| imported.warnings.iter().any(|w| w.contains(what));
-        assert!(warned("do not record whether hosts need"), "{imported:?}");
+        assert!(warned("do not record whether these hosts need"), "{imported:?}");
         assert!(warned("cannot connect until its secret"), "{imported:?}");
         let export = only_export(&control);
         assert!(asks_for_proof(&export.listen, &export.nqn), "its name is not enough");

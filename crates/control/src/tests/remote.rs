@@ -520,7 +520,7 @@ fn a_drive_of_a_backup_waits_for_its_keys() {
     let restored = control.restore_config(&restore).expect("it is understood");
     let needed = format!("drive connect {address} --secret-file FILE --tls-key-file FILE");
     assert!(restored.warnings.iter().any(|warning| warning.contains(&needed)), "{restored:?}");
-    check_refused(connect(&control, address), State, "give them again");
+    check_refused(connect(&control, address), State, "give the secrets and keys again");
     tick_until(&control, "it says why", || shown(&control, address).note.contains(&needed));
     // The target may no longer require a secret or a key, and the operator may know this.
     let secret = ConnectDriveRequest { secret: SECRET.into(), ..request(address) };
@@ -564,7 +564,7 @@ fn a_drive_that_asks_for_proof_is_connected_with_its_secret() {
     };
     assert_eq!(connect_again(SECRET, OTHER), "unchanged");
     assert_eq!(connect_again("", ""), "unchanged", "the one it has");
-    check_refused(control.connect_drive(&with(OTHER, SECRET)), Device, "knows the same secrets");
+    check_refused(control.connect_drive(&with(OTHER, SECRET)), Device, "has the same secrets");
     assert_eq!(
         connect_again(SECRET, OTHER),
         "unchanged",

@@ -77,7 +77,7 @@ fn a_dry_run_prints_every_write_and_does_none() {
             "write 0000:3b:00.0 to /sys/bus/pci/devices/0000:3b:00.0/driver/unbind",
             "write an empty line to /sys/bus/pci/devices/0000:3b:00.0/driver_override",
             "write 0000:3b:00.0 to /sys/bus/pci/drivers_probe",
-            "forget that the drive S1 is taken",
+            "delete the record that the drive S1 is taken",
         ]
     );
     assert_eq!(world.fake.writes.load(Ordering::SeqCst), 6);
@@ -126,7 +126,7 @@ fn d27_a_drive_in_use_is_refused_before_anything_is_written() {
     check(&|w| put(w, "proc/swaps", swap), &["swap", "try again"]);
     check(
         &|w| fs::create_dir_all(w.root.join(&block).join("holders/dm-3")).expect("a folder"),
-        &["part of dm-3", "stop what is built on it"],
+        &["part of dm-3", "built on the drive"],
     );
     check(
         &|w| {
@@ -490,7 +490,7 @@ fn the_record_of_a_drive_that_left_is_removed_without_touching_the_next() {
     world.host.set(OTHER, "serial", "S7");
     world.host.set(&format!("{OTHER}/nvme/nvme0"), "serial", "S7");
     let released = world.release("S1").expect("its record is removed");
-    assert_eq!(released.drives[0].plan, ["forget that the drive S1 is taken"]);
+    assert_eq!(released.drives[0].plan, ["delete the record that the drive S1 is taken"]);
     world.is_taken(ADDRESS, "S2");
 }
 

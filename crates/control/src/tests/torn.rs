@@ -188,6 +188,6 @@ fn check_lost_page(members: &[u32], words: &str) {
 
 #[test]
 fn a_lost_bitmap_page_is_reported_with_its_consequence() {
-    check_lost_page(&[2], "other members have them, so nothing is lost");
+    check_lost_page(&[2], "other members have these pages, so nothing is lost");
     check_lost_page(&[0, 1, 2, 3], "no member in sync has 1 of them");
 }

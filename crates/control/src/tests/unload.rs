@@ -50,6 +50,6 @@ fn an_unload_claims_nothing_about_drives_that_were_not_found() {
     drives.iter().for_each(|drive| fs::remove_file(drive).expect("it can be removed"));
     bed.start();
     let plan = planned(&bed);
-    assert_eq!(plan.plan, ["forget its record; its drives were not found"]);
+    assert_eq!(plan.plan, ["delete the record of the array; its drives were not found"]);
     assert_ne!(plan.undo, "", "nothing is lost by that");
 }

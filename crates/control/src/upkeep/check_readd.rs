@@ -51,8 +51,8 @@ fn check_return_of(
     if swapped.as_ref().is_some_and(|was| *was != found.identity()) {
         let name = &place.name;
         let what = format!(
-            "{} replaced the drive of member {member} of array {name} while that drive was in use, so it is at best \
-             a copy, and lacks later writes; return the member's own drive, or: ",
+            "{} replaced the drive of member {member} of array {name} while that drive was in use. The new drive is \
+                at best a copy, and lacks later writes; return the member's own drive, or: ",
             found.drive.path
         );
         return Err(ControlError::refused(say(what).run(replace(name, Some(member), ""))));

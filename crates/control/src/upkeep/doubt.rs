@@ -48,7 +48,8 @@ pub(crate) fn take_up_doubt(manager: &mut Manager, at: usize) {
     let doubt = doubt_file::read(manager.records.store.folder(), &running.uuid());
     manager.running[at].doubt = doubt.unwrap_or_else(|why| {
         let array = running.array.name();
-        tracing::warn!(%array, %why, "what may be wrong with its contents cannot be read: it counts as unverified");
+        tracing::warn!(%array, %why, "the record of possibly wrong content cannot be read: the array counts as \
+            unverified");
         Doubt { unverified_us: manager.options.clock.now_us(), ..Doubt::default() }
     });
 }
@@ -114,7 +115,7 @@ pub(crate) fn note_suspect(manager: &mut Manager, at: usize) -> Result<(), Contr
     let cause = if before.unverified_us > 0 {
         "a member is absent, and parity or copies were not verified since a crash in mode none"
     } else {
-        "a scrub found these stripes inconsistent, and blocks of an absent member are computed from them"
+        "a scrub found these stripes inconsistent, and blocks of an absent member are reconstructed from these stripes"
     };
     let unwritable = |error: io::Error| ControlError::state(format!("suspect ranges: {error}"));
     put_doubt(manager, at, Doubt { suspect, ..before }).map_err(unwritable)?;

@@ -169,9 +169,9 @@ fn take_for_locked(exports: &[ExportRecord], hosts: &mut Vec<HostRecord>) -> Opt
     let added: Vec<&str> = hosts[known..].iter().map(|host| host.nqn.as_str()).collect();
     (!added.is_empty()).then(|| {
         format!(
-            "the members do not record whether hosts need secrets or keys: {}; once their export is offered, they \
-             cannot connect until one is given; for hosts that need none, remove the export and the hosts, and create \
-             the export again",
+            "the members do not record whether these hosts need secrets or keys: {}. When the export is offered, \
+                these hosts cannot connect until a secret or key is given. For hosts that need none, remove the \
+                export and the hosts, and create the export again",
             added.join(", ")
         )
     })
@@ -227,7 +227,7 @@ pub(crate) fn offer_kept(control: &Control, array: &str) -> Vec<String> {
         warnings.extend(offered.iter().flatten().cloned());
         if let Err(error) = offered {
             warnings.push(format!(
-                "export {} on {}, which the members remember, is not offered: {error}",
+                "export {} on {}, which the members record, is not offered: {error}",
                 export.name, export.listen
             ));
         }

@@ -191,10 +191,11 @@ fn welcome(manager: &mut Manager, candidate: &Candidate, found: Labelled) -> Opt
     let member = status.members.get(slot)?;
     if member.uuid != label.member {
         let what = format!(
-            "{path} was member {slot} of array {name} and returned, but another drive has replaced it"
+            "{path} was member {slot} of array {name} and returned, but another drive has replaced this drive"
         );
         let clean = CleanDriveRequest { path, ..Default::default() };
-        let next = Text::from(clean).say(", which makes it free; or keep it for reference");
+        let next =
+            Text::from(clean).say(", which frees the drive; or keep the drive for reference");
         manager.record(
             Note::of_array(EventKind::MemberSuperseded, &name, what).member(slot).next(next),
         );

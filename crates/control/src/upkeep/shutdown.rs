@@ -130,7 +130,7 @@ fn note_silent_at_stop(control: &Control, stopped: &[Stopped]) {
         }
     });
     if let Err(error) = noted {
-        tracing::warn!(reason = %error, "members that hang are not recorded");
+        tracing::warn!(reason = %error, "unresponsive members are not recorded");
     }
 }
 
@@ -161,7 +161,7 @@ fn end_starts(control: &Control, deadline: Instant) -> Vec<ControlError> {
     });
     let error = |name: String| {
         late_error(format!(
-            "array {name} was being started; its next start is as after a crash, and it loses nothing"
+            "array {name} was being started; its next start is as after a crash, and no data are lost"
         ))
     };
     cut_short.unwrap_or_default().into_iter().map(error).collect()
@@ -245,8 +245,8 @@ fn not_stopped(name: &str, paths: Vec<String>) -> ControlError {
         format!("{} does not answer", silent.join(", "))
     };
     late_error(format!(
-        "array {name} did not stop in time: {who}; its next start is as after a crash, and it loses nothing. Until \
-         that drive answers or is removed, the process may stay in the kernel"
+        "array {name} did not stop in time: {who}; its next start is as after a crash, and no data are lost. Until \
+         that drive answers or is removed, the process may remain, because it waits in the kernel"
     ))
 }
 

@@ -59,8 +59,8 @@ fn find(
         [address] => Found::Driven(address.clone()),
         [] if is_between && is_begun => Found::Begun,
         [] if has_no_driver => Found::Nowhere(
-            "no drive of this host has its serial number; what is at its address has no driver, so that its serial \
-             number is unknown"
+            "no drive of this host has its serial number; the device at its address has no driver, so the serial \
+                number of that device is unknown"
                 .to_owned(),
         ),
         [] => Found::Nowhere("no drive of this host has its serial number".to_owned()),
@@ -295,7 +295,7 @@ fn complete(
     let taken = retake(control, binder, record);
     let taken = taken.and_then(|()| note_taken(control, record).map_err(|error| error.to_string()));
     taken.map_err(|why| match give_back(control, record, reserved) {
-        Ok(()) => format!("{why}; the command that took it was interrupted and is undone"),
+        Ok(()) => format!("{why}; the command that took the drive was interrupted and is undone"),
         Err(error) => format!("{why}; {error}"),
     })
 }
@@ -331,8 +331,10 @@ fn retake(control: &Control, binder: &Binder, record: &TakenRecord) -> Result<()
             let failed = |m: &mut Manager| m.late_takes.failed.insert(record.serial.clone());
             control.with(failed).map_err(words)?;
             Err(match binder.release(&record.address) {
-                Ok(()) => format!("{error}; it was given back to the kernel"),
-                Err(undo) => format!("{error}; it could not be given back to the kernel: {undo}"),
+                Ok(()) => format!("{error}; the drive was given back to the kernel"),
+                Err(undo) => {
+                    format!("{error}; the drive could not be given back to the kernel: {undo}")
+                }
             })
         }
     }

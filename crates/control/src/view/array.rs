@@ -194,7 +194,7 @@ fn guarantees(status: &ArrayStatus) -> Vec<String> {
     }
     if geometry.parity_strips() == 0 {
         return vec![format!(
-            "{crash}, also while members are missing or if it costs members, as long as copies remain: {holds}"
+            "{crash}, also while members are missing or if the crash costs members, as long as copies remain: {holds}"
         )];
     }
     let mut lines = vec![format!("{crash}: {holds}")];
@@ -207,14 +207,14 @@ fn guarantees(status: &ArrayStatus) -> Vec<String> {
             format!("{crash} while members are missing: the same")
         }
         Consistency::Safe | Consistency::Strict => format!(
-            "{crash} at this moment: {damage}; this ends when the writes that started before a member went out have \
-             finished"
+            "{crash} at this moment: {damage}; this applies until the writes that started before a member went out \
+                have finished"
         ),
     });
     lines.push(match status.consistency {
         Consistency::Strict if status.consistency_wanted.is_none() => {
-            let more = "; one that costs more than one: the same, or the array does not start automatically and the \
-                regions are listed";
+            let more = "; after a crash that costs several members: the same, or the array does not start \
+                automatically and the regions are listed";
             let more = if geometry.parity_strips() > 1 { more } else { "" };
             format!("{crash} that costs a member as well: the same{more}")
         }
@@ -289,18 +289,18 @@ pub(crate) fn errors_of(health: &MemberHealth) -> api::DriveErrors {
 fn advice(status: &ArrayStatus) -> (String, Text) {
     let name = &status.name;
     if status.lost || status.conditions.contains(Condition::Lost) {
-        let reason = "more members are absent than redundancy covers; nothing is served";
+        let reason = "more members are absent than the level tolerates; nothing is served";
         return (reason.to_owned(), lost_next(name));
     }
     if status.rebuild_halted {
-        let reason = "the rebuild stopped: more blocks are lost than can be listed";
+        let reason = "the rebuild stopped: the bad block list is full";
         let next = format!(
             "copy the data of array {name}, then replace the drives with unreadable blocks"
         );
         return (reason.to_owned(), say(next));
     }
     if status.resync_halted {
-        let reason = "the resync stopped: more blocks are lost than can be listed";
+        let reason = "the resync stopped: the bad block list is full";
         let again = api::RebuildArrayRequest { name: name.to_string(), dry_run: false };
         return (reason.to_owned(), Text::from(show(name)).say("; to try again: ").run(again));
     }
@@ -332,7 +332,7 @@ pub(crate) fn problem_of_copy(array: &api::Array) -> Option<Problem> {
 pub(crate) fn problem_of_scrub(array: &api::Array) -> Option<Problem> {
     let corrupt = Some(array.corrupt_bytes).filter(|bytes| *bytes > 0)?;
     let name = &array.name;
-    let what = format!("a scrub found {} corrupt, not repaired since", ByteSize(corrupt));
+    let what = format!("a scrub found {} corrupt, which are not repaired yet", ByteSize(corrupt));
     Some(problem(format!("array/{name}"), "degraded", what, show_scrub(name)))
 }
 
@@ -341,7 +341,7 @@ pub(crate) fn problem_of_doubt(array: &api::Array) -> Option<Problem> {
     let bytes = Some(array.in_doubt_bytes).filter(|bytes| *bytes > 0)?;
     let name = &array.name;
     let what = format!(
-        "a member went out of use before parity was consistent after a crash; {} may hold wrong blocks",
+        "after a crash, a member went out of use before parity was consistent; {} may contain wrong blocks",
         ByteSize(bytes)
     );
     Some(problem(format!("array/{name}"), "degraded", what, in_doubt_next(name)))

@@ -39,7 +39,7 @@ pub(crate) fn problems(array: &api::Array) -> Vec<(&'static str, Problem)> {
     let of_it = |what: String, next| problem(format!("array/{name}"), "degraded", what, next);
     let suspect = (array.suspect_bytes > 0).then(|| {
         let what = format!(
-            "{} may be wrong: they were or may have been computed from inconsistent stripes",
+            "{} may be wrong, because they were or may have been reconstructed from inconsistent stripes",
             ByteSize(array.suspect_bytes)
         );
         ("suspect", of_it(what, suspect_next(name, is_degraded)))

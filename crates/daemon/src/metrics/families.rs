@@ -82,14 +82,18 @@ pub const FAMILIES: &[Family] = &[
             }
         }
     }),
-    gauge("strake_array_wait_seconds", "Time for which the start of an array has waited.", |s, to| {
-        for array in &s.arrays {
-            for wait in &array.waits {
-                let labels = [("array", array.name.as_str()), ("object", &wait.object)];
-                to.say(&labels, wait.waited_us as f64 / 1e6);
+    gauge(
+        "strake_array_wait_seconds",
+        "Time for which the start of an array has waited.",
+        |s, to| {
+            for array in &s.arrays {
+                for wait in &array.waits {
+                    let labels = [("array", array.name.as_str()), ("object", &wait.object)];
+                    to.say(&labels, wait.waited_us as f64 / 1e6);
+                }
             }
-        }
-    }),
+        },
+    ),
     gauge("strake_array_size_bytes", "Capacity of a running array.", |s, to| {
         of_running(s, to, |array, _| array.size_bytes);
     }),
@@ -106,9 +110,13 @@ pub const FAMILIES: &[Family] = &[
     gauge("strake_array_in_doubt_bytes", "Bytes of regions in doubt.", |s, to| {
         of_running(s, to, |array, _| array.in_doubt_bytes);
     }),
-    gauge("strake_array_suspect_bytes", "Bytes that may have been reconstructed wrongly.", |s, to| {
-        of_running(s, to, |array, _| array.suspect_bytes);
-    }),
+    gauge(
+        "strake_array_suspect_bytes",
+        "Bytes that may have been reconstructed wrongly.",
+        |s, to| {
+            of_running(s, to, |array, _| array.suspect_bytes);
+        },
+    ),
     gauge("strake_array_corrupt_bytes", "Unrepaired bytes that a scrub found wrong.", |s, to| {
         of_running(s, to, |array, _| array.corrupt_bytes);
     }),
@@ -226,9 +234,13 @@ pub const FAMILIES: &[Family] = &[
             }
         }
     }),
-    gauge("strake_drive_wear_ratio", "Used fraction of the rated endurance of a drive.", |s, to| {
-        of_health(s, to, |page| Some(f64::from(page.wear_percent) / 100.0));
-    }),
+    gauge(
+        "strake_drive_wear_ratio",
+        "Used fraction of the rated endurance of a drive.",
+        |s, to| {
+            of_health(s, to, |page| Some(f64::from(page.wear_percent) / 100.0));
+        },
+    ),
     gauge(
         "strake_drive_spare_ratio",
         "Remaining fraction of the spare blocks of a drive.",
@@ -246,9 +258,13 @@ pub const FAMILIES: &[Family] = &[
     counter("strake_drive_media_errors", "Media errors that a drive reports.", |s, to| {
         of_health(s, to, |page| Some(page.media_errors));
     }),
-    gauge("strake_drive_failure_predicted", "1 if a drive predicts its failure, else 0.", |s, to| {
-        of_health(s, to, |page| Some(u64::from(!page.prediction.is_empty())));
-    }),
+    gauge(
+        "strake_drive_failure_predicted",
+        "1 if a drive predicts its failure, else 0.",
+        |s, to| {
+            of_health(s, to, |page| Some(u64::from(!page.prediction.is_empty())));
+        },
+    ),
     gauge("strake_drive_warning", "1 for each critical warning that a drive reports.", |s, to| {
         for page in &s.health {
             for warning in &page.warnings {
@@ -259,13 +275,9 @@ pub const FAMILIES: &[Family] = &[
     gauge("strake_drive_path_up", "1 if the path to a drive is connected, else 0.", |s, to| {
         of_paths(s, to, |path| u64::from(path.state == "live"));
     }),
-    gauge(
-        "strake_drive_path_used",
-        "1 if the path to a drive carries I/O, else 0.",
-        |s, to| {
-            of_paths(s, to, |path| u64::from(path.used));
-        },
-    ),
+    gauge("strake_drive_path_used", "1 if the path to a drive carries I/O, else 0.", |s, to| {
+        of_paths(s, to, |path| u64::from(path.used));
+    }),
     counter("strake_drive_path_reconnects", "Number of reconnects of a path.", |s, to| {
         of_paths(s, to, |path| path.reconnects);
     }),
@@ -325,9 +337,13 @@ pub const FAMILIES: &[Family] = &[
     counter("strake_hook_delivered", "Messages delivered to a notification hook.", |s, to| {
         of_hooks(s, to, |hook| hook.delivered);
     }),
-    counter("strake_hook_failed", "Messages that could not be delivered to a notification hook.", |s, to| {
-        of_hooks(s, to, |hook| hook.failed);
-    }),
+    counter(
+        "strake_hook_failed",
+        "Messages that could not be delivered to a notification hook.",
+        |s, to| {
+            of_hooks(s, to, |hook| hook.failed);
+        },
+    ),
 ];
 
 /// Writes a histogram for each kind of operation, also if none occurred: a rate needs the value before the first.

@@ -29,8 +29,8 @@ fn ask_overwrite(plan: &ArrayChange, drives: &str, name: &str) -> Result<(), Cli
 
 /// Asks before crash protection is turned off: requests the name of the array.
 pub(super) fn ask_careless(name: &str, plan: &[String]) -> Result<(), CliError> {
-    confirm::possible("turn crash protection off")?;
-    let what = "turn crash protection off: the contents are undefined after a crash";
+    confirm::possible("disable crash protection")?;
+    let what = "disable crash protection: the contents are undefined after a crash";
     confirm::ask(&Question { what, plan, answer: name })
 }
 

@@ -47,9 +47,9 @@ async fn start(arguments: ScrubStart, socket: &Path, out: &Output) -> Result<Exi
     if trust_data && !yes {
         confirm::possible("trust data that may be wrong")?;
         let plan = [
-            "strips that are known to be wrong are rewritten from the others".to_owned(),
+            "strips that are known to be wrong are rewritten from the other strips".to_owned(),
             "where the wrong strip is unknown, parity or copies are written to match the data as read; wrong data \
-             stays wrong, and no later scrub finds it"
+                remain wrong, and later scrubs cannot detect them"
                 .to_owned(),
         ];
         let what = format!("trust the data of {name} where the wrong strip is unknown");

@@ -76,9 +76,12 @@ fn io_uring(setting: Option<&str>, root: bool) -> (Finding, DoctorCheck) {
     let name = "machine io_uring";
     let next = "sysctl kernel.io_uring_disabled=0";
     match setting.map(str::trim) {
-        Some("2") => check(name, Finding::Failed, "the kernel refuses io_uring to every process", next),
+        Some("2") => {
+            check(name, Finding::Failed, "the kernel refuses io_uring to every process", next)
+        }
         Some("1") if !root => {
-            let what = "the kernel refuses io_uring to users outside of the group kernel.io_uring_group";
+            let what =
+                "the kernel refuses io_uring to users outside of the group kernel.io_uring_group";
             check(name, Finding::Failed, what, next)
         }
         Some(_) | None => fine(name, "the kernel allows io_uring"),

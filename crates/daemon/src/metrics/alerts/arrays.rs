@@ -206,7 +206,11 @@ pub const ALERTS: &[Alert] = &[
         meaning: "A paused rebuild or resync leaves the array without its full redundancy.",
         remedy: || {
             let id = format!("{ARRAY}/{{{{ $labels.kind }}}}");
-            say("Resume the job: ").run(ChangeJobRequest { id, action: "resume".into(), priority: None })
+            say("Resume the job: ").run(ChangeJobRequest {
+                id,
+                action: "resume".into(),
+                priority: None,
+            })
         },
         trial: Trial {
             series: &[(
@@ -226,7 +230,9 @@ pub const ALERTS: &[Alert] = &[
         hold: "0s",
         summary: "Array {{ $labels.array }}: {{ $value }} unreadable blocks",
         meaning: "These blocks could not be reconstructed, and reads of them fail. A write repairs them.",
-        remedy: || say("Restore the content from a backup. Ranges of the blocks: ").run(show(ARRAY)),
+        remedy: || {
+            say("Restore the content from a backup. Ranges of the blocks: ").run(show(ARRAY))
+        },
         trial: Trial {
             series: &[(r#"strake_array_bad_blocks{array="tank"}"#, "0x4 3x5 0x5")],
             fires: "6m",
@@ -298,7 +304,10 @@ pub const ALERTS: &[Alert] = &[
         hold: "0s",
         summary: "Array {{ $labels.array }}: the redundancy is not verified",
         meaning: "The array was started after a crash in mode none. Its parity or copies may not match its data.",
-        remedy: || say("Run a complete scrub. The state of the array contains the command: ").run(show(ARRAY)),
+        remedy: || {
+            say("Run a complete scrub. The state of the array contains the command: ")
+                .run(show(ARRAY))
+        },
         trial: Trial {
             series: &[(r#"strake_array_state{array="tank",state="unverified"}"#, PRESENT)],
             fires: "6m",

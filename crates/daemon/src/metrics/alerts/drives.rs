@@ -97,7 +97,9 @@ pub const ALERTS: &[Alert] = &[
         hold: "0s",
         summary: "Drive {{ $labels.drive }} is too hot or too cold",
         meaning: "The drive reports a temperature outside of its limits. A hot drive becomes slow.",
-        remedy: || say("Check the cooling of the drive. Report of the drive: ").run(smart(DRIVE_LABEL)),
+        remedy: || {
+            say("Check the cooling of the drive. Report of the drive: ").run(smart(DRIVE_LABEL))
+        },
         trial: Trial {
             series: &[(
                 r#"strake_drive_warning{drive="/dev/nvme0n1",warning="temperature"}"#,
@@ -217,7 +219,9 @@ pub const ALERTS: &[Alert] = &[
         hold: "0s",
         summary: "{{ $value }} spares are {{ $labels.state }}",
         meaning: "These spares cannot replace a failed member.",
-        remedy: || say("Return the drives of these spares, or remove the spares. ").then(see_drives()),
+        remedy: || {
+            say("Return the drives of these spares, or remove the spares. ").then(see_drives())
+        },
         trial: Trial {
             series: &[(r#"strake_spares{state="missing"}"#, RAISED)],
             fires: "6m",

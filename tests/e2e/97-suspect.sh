@@ -34,7 +34,7 @@ health vault 1 suspect true
 expect 1 strake array scrub start vault --trust-data --yes --wait
 grep -q "nothing was checked" "$work/out" || fail "a scrub without redundancy claims to have checked something"
 expect 0 strake array replace vault --member 0 --with "${vault[3]}" --yes
-grep -q "may be computed wrongly" "$work/out" || fail "the plan of the rebuild does not name the risk"
+grep -q "may be reconstructed wrongly" "$work/out" || fail "the plan of the rebuild does not name the risk"
 expect 0 strake wait vault --for rebuild --timeout 60s
 expect 0 strake array scrub start vault --wait
 grep -q "nothing wrong found" "$work/out" || fail "the stripes are not consistent after the rebuild"

@@ -65,7 +65,7 @@ impl CliError {
         // With another state directory it would know nothing of the arrays.
         let advice = match Former::find(socket) {
             Some(former) => {
-                format!("start the daemon again with its former state directory: {}", former.line())
+                format!("start the daemon again as before, with its state directory: {}", former.line())
             }
             None => "start the daemon with `strake daemon start` (with --state-dir if the daemon had its own state \
                 directory), or name its socket with --socket or STRAKE_SOCKET"

@@ -330,7 +330,10 @@ fn f36_what_no_request_could_set_is_not_taken_from_a_drive() {
     let import = ImportArraysRequest { name: "tank".into(), drives, ..Default::default() };
     let warnings = control.import_arrays(&import).expect("it is imported").warnings;
     let [invalid, offer] = &warnings[..] else { panic!("{warnings:?}") };
-    assert!(offer.contains("export fine on 127.0.0.1:0, which is not offered"), "{offer}");
+    assert!(
+        offer.contains("export fine on 127.0.0.1:0, which this daemon does not offer"),
+        "{offer}"
+    );
     let events = control.reported("record_invalid");
     let [event] = &events[..] else { panic!("{events:?}") };
     assert!(invalid.ends_with(&event.cause) && event.what.contains("/drive"), "{event:?}");
@@ -363,7 +366,10 @@ fn bad_requests_are_refused_and_change_nothing() {
     check(CreateArrayRequest { drives: Vec::new(), ..good.clone() }, "--drives");
     check(CreateArrayRequest { drives: drives[..2].to_vec(), ..good.clone() }, "");
     check(CreateArrayRequest { strip_bytes: 5000, ..good.clone() }, "5000");
-    check(CreateArrayRequest { strip_bytes: 64_000, ..good.clone() }, "the nearest valid size is 64KiB");
+    check(
+        CreateArrayRequest { strip_bytes: 64_000, ..good.clone() },
+        "the nearest valid size is 64KiB",
+    );
     check(CreateArrayRequest { block_bytes: Some(520), ..good.clone() }, "520");
     check(CreateArrayRequest { drives: vec!["relative".into(); 4], ..good.clone() }, "absolute");
     check(CreateArrayRequest { drives: vec!["ram:lots".into(); 4], ..good.clone() }, "ram:lots");

@@ -200,8 +200,8 @@ fn a_kept_hash_shows_a_chain_that_was_made_again() {
             faults => panic!("{faults:?}"),
         }
     };
-    check(kept.last, &kept.hash, "not the one with the given hash");
-    check(12, &kept.hash, "no entry with the number");
+    check(kept.last, &kept.hash, "does not have the given hash");
+    check(12, &kept.hash, "no entry has the number");
     let own = log.entries();
     check(4, &own[3].hash, "");
     let refused = |number, hash: &str| {

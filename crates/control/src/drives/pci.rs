@@ -105,7 +105,7 @@ mod tests {
             assert_eq!(path(spec).ok().as_deref(), Some("pci:0000:3b:00.0"), "{spec}");
         }
         let wrong = path("pci:3b:00").expect_err("it has no function");
-        assert!(wrong.what.contains("write it like pci:0000:01:00.0"), "{}", wrong.what);
+        assert!(wrong.what.contains("write the address as pci:0000:01:00.0"), "{}", wrong.what);
         let key = |path| key_of(path).map(|(key, _)| key);
         assert_eq!(key("pci:0000:3b:00.0"), key("pci:0000:3b:00.0"));
         assert_ne!(key("pci:0000:3b:00.0"), key("pci:0000:3b:00.1"));

@@ -317,6 +317,6 @@ mod tests {
         assert_eq!(config.kept_exports("u").len(), 1);
         assert!(config.kept_exports("other").is_empty());
         let known = config.export_record("nothing").expect_err("there is none");
-        assert!(known.what.contains("there is: nbd, nvme"), "{known}");
+        assert!(known.what.contains("existing names: nbd, nvme"), "{known}");
     }
 }

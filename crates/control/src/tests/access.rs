@@ -63,7 +63,7 @@ fn the_right_to_change_the_state_is_taken_from_others_and_reported() {
     };
     let (modes, state, what) = starts_with(0o777, 0o600);
     assert_eq!((modes, state.as_str()), ((0o755, 0o600), "warning"), "{what}");
-    assert!(what.contains("could change the state before"), "{what}");
+    assert!(what.contains("could change the state"), "{what}");
     let (modes, state, what) = starts_with(0o711, 0o660);
     assert_eq!((modes, state.as_str()), ((0o711, 0o600), "warning"), "{what}");
     assert!(what.contains("could read the recorded secrets and change the state"), "{what}");

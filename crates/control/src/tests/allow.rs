@@ -87,7 +87,7 @@ fn a_host_without_a_key_is_not_allowed_on_a_secure_export() {
     let secure = CreateExportRequest { secure: true, ..request() };
     control.run(|m| m.create_export(&secure)).expect("it is offered");
     for dry_run in [true, false] {
-        check_refused(set(&control, &[OTHER], &[], dry_run), State, "has no key for TLS");
+        check_refused(set(&control, &[OTHER], &[], dry_run), State, "has no TLS key");
     }
     let key = AddHostRequest { nqn: OTHER.into(), ..key };
     control.run(|m| m.add_host(&key)).expect("a key");

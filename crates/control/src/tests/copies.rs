@@ -57,7 +57,7 @@ fn a_member_that_serves_is_copied_and_redundancy_never_drops() {
     let (control, drives) = stage();
     let dry = ReplaceMemberRequest { dry_run: true, ..replace(1, &drives[4]) };
     let plan = control.replace_member(&dry).expect("it is planned").plan;
-    assert!(plan[0].contains("while it serves"), "{plan:?}");
+    assert!(plan[0].contains("while the member serves"), "{plan:?}");
     assert_eq!(control.replace_member(&replace(1, &drives[4])).expect("it fits").result, "changed");
     let same = control.replace_member(&replace(1, &drives[4])).expect("it is in progress");
     assert_eq!(same.result, "unchanged");

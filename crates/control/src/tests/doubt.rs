@@ -70,13 +70,16 @@ fn a_rebuild_from_inconsistent_stripes_is_not_silent() {
     let both = fail(&["redundancy", "data"]);
     let plan = control.fail_member(&FailMemberRequest { dry_run: true, ..both.clone() });
     let plan = plan.expect("both are accepted").plan;
-    assert!(plan.iter().any(|step| step.contains("may be wrong, also after a rebuild")), "{plan:?}");
+    assert!(
+        plan.iter().any(|step| step.contains("may be wrong, also after a rebuild")),
+        "{plan:?}"
+    );
     control.fail_member(&both).expect("both are accepted");
     assert!(is_suspect(&control.tank()), "at once");
 
     let dry = ReplaceMemberRequest { dry_run: true, ..replace(0, &drives[3]) };
     let plan = control.replace_member(&dry).expect("it fits").plan;
-    assert!(plan.iter().any(|step| step.contains("may be computed wrongly")), "{plan:?}");
+    assert!(plan.iter().any(|step| step.contains("may be reconstructed wrongly")), "{plan:?}");
     control.replace_member(&replace(0, &drives[3])).expect("it fits");
     tick_until(&control, "the rebuild", || {
         control.tank().members.iter().all(|member| member.state == "in_sync")

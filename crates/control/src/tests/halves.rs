@@ -31,9 +31,7 @@ fn a_half_older_than_this_machine_has_seen_never_starts_by_itself() {
     control.ticks(3);
     let view = control.tank();
     assert_eq!(view.states, ["offline"]);
-    for words in
-        ["do not continue the newest state", "member 1", &second, "--accept-loss"]
-    {
+    for words in ["do not continue the newest state", "member 1", &second, "--accept-loss"] {
         assert!(view.reason.contains(words), "{words}: {}", view.reason);
     }
     assert!(view.next_action.contains("--degraded --accept-loss"), "{}", view.next_action);
@@ -131,13 +129,13 @@ fn data_behind_open_files_alone_is_reported_loudly() {
     fs::rename(&drives[1], &away).expect("it can be moved");
     control.ticks(3);
     assert_eq!(view().members[1].state, "in_sync");
-    assert!(view().reason.contains("depends on member 1"), "{}", view().reason);
+    assert!(view().reason.contains("depend on member 1"), "{}", view().reason);
     assert!(view().next_action.contains("do not restart"), "{}", view().next_action);
     let reported = control.reported("member_unreachable");
     let critical = reported.iter().filter(|event| event.severity == "critical");
     assert_eq!(critical.count(), 1, "{reported:#?}");
     let doctor = control.doctor().expect("it answers");
-    assert!(doctor.checks.iter().any(|c| c.what.contains("depends on member 1")), "{doctor:#?}");
+    assert!(doctor.checks.iter().any(|c| c.what.contains("depend on member 1")), "{doctor:#?}");
     let stop = |accept: &[&str]| {
         let accept = accept.iter().map(|loss| (*loss).to_owned()).collect();
         control.check_stop(&StopDaemonRequest { accept }).map(drop)

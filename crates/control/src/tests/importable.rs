@@ -84,7 +84,7 @@ fn an_array_whose_name_is_in_use_is_imported_by_its_uuid() {
     control.unload_array(&unload("tank")).expect("nobody uses it");
     control.create_array(&raid6(drives[4..].to_vec())).expect("the name is free");
     let [found] = listed(&control, &drives).try_into().expect("one array");
-    assert!(found.reason.contains("has the name of another array"), "{}", found.reason);
+    assert!(found.reason.contains("has the same name as another array"), "{}", found.reason);
     assert_eq!(next(&found), (found.uuid.clone(), drives[..4].to_vec()));
 }
 

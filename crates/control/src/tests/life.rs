@@ -135,7 +135,7 @@ fn names_and_settings_are_changed_live_and_outlast_a_restart() {
     check_refused(control.rename_array(&rename("a/b")), Usage, "name");
     assert_eq!(control.rename_array(&rename("tank")).expect("it is").result, "unchanged");
     control.rename_array(&rename("pond")).expect("it is free");
-    check_refused(array(&control, "tank"), NotFound, "there is: pond");
+    check_refused(array(&control, "tank"), NotFound, "existing names: pond");
     let set = SetArrayRequest {
         name: "pond".into(),
         rebuild_priority: Some(80),
@@ -175,7 +175,7 @@ fn jobs_are_paused_resumed_and_reprioritized_and_stay_so_over_a_restart() {
     let change = |id: &str, action: &str, priority| {
         control.change_job(&ChangeJobRequest { id: id.into(), action: action.into(), priority })
     };
-    check_refused(change("tank/rebuild", "pause", None), NotFound, "there is none");
+    check_refused(change("tank/rebuild", "pause", None), NotFound, "no jobs exist");
     hold(&control, true);
     fail_and_readd(&control, 1);
     assert_eq!(change("tank/rebuild", "pause", None).expect("it is").result, "changed");

@@ -159,7 +159,7 @@ fn hosts_are_referred_to_other_services_after_a_restart_too() {
     };
     check_refused(add(&control, "192.0.2.7:8009"), Usage, "nvme-tcp://");
     check_refused(add(&control, "nvme-tcp://store"), Usage, "needs an IP address");
-    check_refused(add(&control, "nvme-tcp://0.0.0.0"), Usage, "no address");
+    check_refused(add(&control, "nvme-tcp://0.0.0.0"), Usage, "not an address");
     // A referral is added before a target exists, and while a target exists.
     assert_eq!(add(&control, "nvme-tcp://192.0.2.7").expect("a service"), "created");
     let export = control.run(|m| m.create_export(&request())).expect("it is offered").export;
@@ -349,7 +349,7 @@ fn a_secure_export_has_hosts_with_keys_only() {
     check_refused(offer(nbd), Usage, "--secure");
     check_refused(offer(secure()), State, "--new-tls-key");
     add(&control, host(SECRET, "")).expect("a secret");
-    check_refused(offer(secure()), State, "has no key for TLS");
+    check_refused(offer(secure()), State, "has no TLS key");
     let keyed = || AddHostRequest { new_tls_key: true, ..host("", "") };
     add(&control, keyed()).expect("a key");
     let lone = offer(secure()).expect("it is offered").export.expect("it says which");
@@ -454,7 +454,7 @@ fn arrays_of_one_subsystem_are_its_namespaces() {
     check_refused(other(|r| r.listen = "127.0.0.1:0".into()), Exists, "the same address");
     check_refused(other(|r| r.allow_hosts.push(format!("{HOST}2"))), Exists, "hosts and security");
     check_refused(other(|r| r.namespace = 1), Exists, "namespace 1 of this subsystem");
-    check_refused(other(|r| r.namespace = 33), Usage, "from 1 to 32");
+    check_refused(other(|r| r.namespace = 33), Usage, "1 to 32");
     let made = other(|r| r.namespace = 7).expect("it is offered").export.expect("it says which");
     assert_eq!((made.nqn, made.namespace), (first.nqn.clone(), 7));
     let remove = |name: &str, force| {
@@ -622,7 +622,7 @@ fn reservations_outlast_the_daemon_and_are_never_lost_silently() {
     assert_eq!(control.reported("reservations_released").len(), 2);
     let nothing = ReleaseExportRequest { name: "other".into() };
     let unknown = control.run(|m| m.release_export(&nothing));
-    check_refused(unknown, NotFound, "there is: tank");
+    check_refused(unknown, NotFound, "existing names: tank");
     let nbd = CreateExportRequest { via: "nbd".into(), name: "block".into(), ..request() };
     let nbd = CreateExportRequest { allow_hosts: Vec::new(), ..nbd };
     control.run(|m| m.create_export(&nbd)).expect("it is offered over NBD");

@@ -16,7 +16,7 @@ fn an_export_tells_its_hosts_and_what_their_queues_have_done() {
         export.controllers
     };
     let unknown = machine.control.run(|m| m.export("lun7"));
-    check_refused(unknown, ControlErrorKind::NotFound, "there is: lun0");
+    check_refused(unknown, ControlErrorKind::NotFound, "existing names: lun0");
     assert_eq!(reported(), [], "nobody is connected");
 
     let control = Testbed::new();

@@ -50,7 +50,7 @@ fn f19_a_drive_is_used_by_one_host_until_another_takes_it_over() {
     for take_over in [false, true] {
         let again = ConnectDriveRequest { take_over, ..request(&addresses[0]) };
         let refused = first.connect_drive(&again);
-        check_refused(refused, State, "taken over by another host");
+        check_refused(refused, State, "another host took over");
     }
     // A daemon that starts finds the drives taken over. The previous daemon cannot stop its array cleanly.
     let errors = first.stop();

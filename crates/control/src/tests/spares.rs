@@ -75,7 +75,7 @@ fn a_spare_is_never_a_drive_with_content_and_never_in_two_places() {
     check_refused(control.add_spare(&add(&drives[0], "")), Refused, "member 0 of array tank");
     check_refused(control.add_spare(&add(&drives[4], "")), Refused, "member of array old");
     check_refused(control.add_spare(&add("ram:64MiB", "")), Usage, "must survive");
-    check_refused(control.add_spare(&add(&drives[6], "nowhere")), NotFound, "there is: tank");
+    check_refused(control.add_spare(&add(&drives[6], "nowhere")), NotFound, "existing names: tank");
     let dry = AddSpareRequest { dry_run: true, overwrite: true, ..add(&drives[4], "") };
     assert_eq!(control.add_spare(&dry).expect("it is planned").result, "planned");
     let forced = AddSpareRequest { overwrite: true, ..add(&drives[4], "") };
@@ -88,7 +88,7 @@ fn a_spare_is_never_a_drive_with_content_and_never_in_two_places() {
     check_refused(control.create_array(&create), Refused, "is a spare");
     let remove = RemoveSpareRequest { drive: drives[4].clone() };
     control.remove_spare(&remove).expect("it is one");
-    check_refused(control.remove_spare(&remove), NotFound, "there is none yet");
+    check_refused(control.remove_spare(&remove), NotFound, "none exists yet");
     control.create_array(&create).expect("it is free");
 }
 
@@ -104,7 +104,7 @@ fn a_new_spare_names_the_destroyed_array_it_belongs_to_and_the_member_it_replace
     let request =
         |dry_run, overwrite| AddSpareRequest { dry_run, overwrite, ..add(&drives[4], "") };
     let plan = control.add_spare(&request(true, false)).expect("it is planned").plan.join("; ");
-    assert!(plan.contains("once it is used: member 0 of the destroyed array old"), "{plan}");
+    assert!(plan.contains("when the spare is used: member 0 of the destroyed array old"), "{plan}");
     control.fail_member(&fail("tank", 1)).expect("it fails");
     for dry_run in [true, false] {
         let refused = control.add_spare(&request(dry_run, false));

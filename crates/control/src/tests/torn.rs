@@ -180,7 +180,7 @@ fn check_lost_page(members: &[u32], words: &str) {
     assert_eq!(lost.iter().filter_map(|event| event.member).collect::<Vec<_>>(), members);
     for event in lost {
         assert_eq!(event.severity, "warning");
-        assert!(event.what.contains("cannot show 1 page(s) of its bitmaps"), "{event:?}");
+        assert!(event.what.contains("cannot read 1 page(s) of its bitmaps"), "{event:?}");
         assert!(event.what.contains(words), "{event:?}");
         assert!(event.next_action.contains("array replace tank --member"), "{event:?}");
     }
@@ -189,5 +189,5 @@ fn check_lost_page(members: &[u32], words: &str) {
 #[test]
 fn a_lost_bitmap_page_is_reported_with_its_consequence() {
     check_lost_page(&[2], "other members have these pages, so nothing is lost");
-    check_lost_page(&[0, 1, 2, 3], "no member in sync has 1 of them");
+    check_lost_page(&[0, 1, 2, 3], "no member in sync has 1 of these pages");
 }

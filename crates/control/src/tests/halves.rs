@@ -62,7 +62,7 @@ fn the_half_left_behind_on_purpose_is_reported_loudly_and_not_overwritten() {
     control.tick().expect("it answers");
     fs::rename(&newer, &second).expect("it can be moved");
     let view = || control.tank();
-    tick_until(&control, "the news", || view().reason.contains("holds writes"));
+    tick_until(&control, "the news", || view().reason.contains("contains writes"));
     let view = view();
     assert!(view.next_action.starts_with("keep "), "{}", view.next_action);
     assert!(!view.members[1].returned && view.members[1].cause.contains(&second), "{view:#?}");
@@ -74,10 +74,10 @@ fn the_half_left_behind_on_purpose_is_reported_loudly_and_not_overwritten() {
         Ok(m.status(daemon))
     });
     let status = status.expect("it answers");
-    assert!(status.problems.iter().any(|p| p.what.contains("holds writes")), "{status:#?}");
+    assert!(status.problems.iter().any(|p| p.what.contains("contains writes")), "{status:#?}");
     let doctor = control.doctor().expect("it answers");
-    assert!(doctor.checks.iter().any(|c| c.what.contains("holds writes")), "{doctor:#?}");
-    check_refused(control.replace_member(&replace(1, &second)), Refused, "nowhere else");
+    assert!(doctor.checks.iter().any(|c| c.what.contains("contains writes")), "{doctor:#?}");
+    check_refused(control.replace_member(&replace(1, &second)), Refused, "on no other drive");
     control.shut_down();
     // The accepted loss remains accepted.
     fs::remove_file(&second).expect("it is there");

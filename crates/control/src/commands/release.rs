@@ -176,7 +176,8 @@ pub(crate) fn give_back(
         drop(reserved);
         ended
     };
-    let next = "the release is completed when the drive answers, at the next start of the daemon, or by another release";
+    let next = "the release is completed when the drive answers, at the next start of the daemon, or by another \
+                release";
     let limit = control.with(|m| m.options.bind_limit)?;
     within("drive release", limit, job).unwrap_or_else(|| Err(silent(&record.address, limit, next)))
 }

@@ -108,6 +108,10 @@ impl Manager {
     /// If there is no such running array.
     pub fn scrub(&mut self, name: &str) -> Result<api::Scrub, ControlError> {
         let at = self.find_running(name)?;
+        // A caller that waits for the end expects the time of the end. Upkeep repeats a record that failed.
+        if let Err(error) = note_finished(self, at, self.options.clock.now_us()) {
+            tracing::debug!(reason = %error, "end of a scrub not recorded yet");
+        }
         let mut scrub = self.view(at).scrub.unwrap_or_default();
         let array = &self.running[at].array;
         let geometry = array.status().geometry;

@@ -53,6 +53,20 @@ fn tank(options: Options) -> (Testbed, Vec<String>) {
     (control, drives)
 }
 
+/// History: `strake array scrub start --wait` printed no time of the end, because the scrub had finished between two
+/// rounds of upkeep.
+#[test]
+fn a_scrub_that_has_finished_shows_its_end_at_once() {
+    let (control, _) = tank(Options::default());
+    start(&control, "").expect("none is under way");
+    let has_finished = || scrub(&control).state == "finished";
+    while !has_finished() {
+        std::thread::yield_now();
+    }
+    let found = scrub(&control);
+    assert!(found.ended_us.is_some() && found.next_us.is_some(), "{found:?}");
+}
+
 #[test]
 fn what_was_corrupted_is_found_named_and_repaired() {
     let (control, drives) = tank(Options::default());

@@ -84,7 +84,7 @@ kinds! {
         exceeds its limit."
     EventsDropped "events_dropped" Warning "Events could not be recorded and were dropped."
     ArrayCreated "array_created" Info "An array was created."
-    ArrayStarted "array_started" Info "An array was assembled from its drives and serves."
+    ArrayStarted "array_started" Info "An array was assembled from its drives, and now serves I/O."
     ArrayOffline "array_offline" Critical "A recorded array cannot be started."
     ArrayUnloaded "array_unloaded" Info "An array was stopped, and its drives were released. Data stay on drives, but \
         are lost on members in memory."

@@ -267,7 +267,7 @@ fn candidates(manager: &Manager, array: &str, status: &ArrayStatus) -> Vec<Candi
         let is_free = manager.records.promised(&spare.identity, None).is_none();
         let reports = || health_source(manager, &spare.path).is_some();
         let objection = manager.sick.objection(&spare.identity, reports);
-        (is_free && fits(status, drive).is_ok()).then(|| Candidate {
+        (is_free && fits(status, drive).is_ok()).then_some(Candidate {
             at,
             pool,
             bytes: spare.bytes,

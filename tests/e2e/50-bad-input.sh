@@ -146,7 +146,7 @@ no_such_thing() {
     for verb in "show" "fail --member 0 --accept redundancy --yes" "replace --member 0 --with $work/free0" "add --drive $work/free0" \
         "unload --yes" "destroy --yes"; do
         # shellcheck disable=SC2086 # the words of $verb are separate arguments
-        refused "nope" "there is: good" -- strake array $verb nope
+        refused "nope" "existing names: good" -- strake array $verb nope
     done
     refused "nope" "--drives" -- strake array import nope
     refused "is a drive of an array" -- strake config backup "${drives[0]}"
@@ -154,8 +154,8 @@ no_such_thing() {
     refused "not a backup" "--overwrite" -- strake config backup "$work/free0"
     refused "$work/missing" "check the path" -- strake array import --drives "$work/missing"
     refused "nope" -- strake wait nope --for rebuild
-    refused "nope" "there is: good" -- strake export create nope --via nbd --listen "unix:$work/other.sock"
-    refused "nope" "there is: good" -- strake export remove nope
+    refused "nope" "existing names: good" -- strake export create nope --via nbd --listen "unix:$work/other.sock"
+    refused "nope" "existing names: good" -- strake export remove nope
     refused "$work/missing" "drive list" -- strake drive show "$work/missing"
     refused "9" "members 0 to 4" -- strake array fail good --member 9 --accept redundancy --yes
     refused -- strake array fail good --member 4294967296 --accept redundancy --yes

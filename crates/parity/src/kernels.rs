@@ -9,6 +9,8 @@
 //! one body (`body.rs`), which uses the operations of an instruction set (`vector.rs`).
 
 mod body;
+#[cfg(target_arch = "x86_64")]
+mod crc;
 mod job;
 #[cfg(target_arch = "aarch64")]
 mod neon;
@@ -49,6 +51,29 @@ enum Kind {
     Gfni512,
     #[cfg(target_arch = "aarch64")]
     Neon,
+}
+
+/// Returns the state of a CRC-32C after more `bytes`, computed with the CRC instruction. Returns `None` on a host without
+/// the instruction, and on a host with carry-less multiplication of 512 bits, which is faster.
+#[inline]
+pub(crate) fn crc32c(state: u32, bytes: &[u8]) -> Option<u32> {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("vpclmulqdq") && is_x86_feature_detected!("avx512vl") {
+        return None;
+    }
+    crc32c_by_instruction(state, bytes)
+}
+
+/// Like [`crc32c`], on every host with the instruction.
+#[inline]
+pub(crate) fn crc32c_by_instruction(state: u32, bytes: &[u8]) -> Option<u32> {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("sse4.2") {
+        // SAFETY: the feature was detected just now.
+        return Some(unsafe { crc::continued(state, bytes) });
+    }
+    let _ = (state, bytes);
+    None
 }
 
 /// The kernel of this process, after it was chosen.

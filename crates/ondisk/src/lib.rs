@@ -77,7 +77,7 @@ pub use partial_write::{
 };
 pub use redo::{
     REDO_BLOCK_BYTES, REDO_HEADER_BYTES, REDO_PAYLOAD_MAX, RedoHeader, RedoPart, RedoPayload,
-    RedoRecord, decode_redo, encode_redo,
+    RedoRecord, decode_redo, encode_redo, encode_redo_again,
 };
 pub use ring::{REDO_LEAD_BYTES, redo_ring};
 pub use slot::{PAGE_BYTES, SEQUENCE_MAX, Sequenced, newer, newest_of};

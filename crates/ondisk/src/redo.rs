@@ -46,6 +46,11 @@ pub(crate) const AT_PARTS: usize = 128;
 const PART_BYTES: usize = 40;
 pub(crate) const AT_CRC: usize = 4092;
 
+/// Rows of a usual record: of a small write with up to four parities.
+const ROWS_SHORT: usize = 6;
+/// The zeroes after these rows.
+const AT_ZEROES: usize = AT_PARTS + ROWS_SHORT * PART_BYTES;
+
 /// Value instead of a slot: no slot.
 const NO_SLOT: u8 = u8::MAX;
 
@@ -136,9 +141,20 @@ impl RedoRecord {
 /// # Panics
 /// If `out` is not [`REDO_HEADER_BYTES`] long, or there are more parts than an array has members.
 pub fn encode_redo(header: &RedoHeader, parts: &[RedoPart], offset: u64, out: &mut [u8]) {
+    out.fill(0);
+    encode_redo_again(header, parts, offset, out);
+}
+
+/// Like [`encode_redo`], but `out` already contains zeroes, or a header that one of the two functions wrote. Then most
+/// of the block stays as it is.
+///
+/// # Panics
+/// Like [`encode_redo`].
+pub fn encode_redo_again(header: &RedoHeader, parts: &[RedoPart], offset: u64, out: &mut [u8]) {
     assert!(parts.len() <= MEMBERS_MAX, "an array has at most {MEMBERS_MAX} members");
     assert_eq!(out.len(), REDO_HEADER_BYTES, "a header is one block");
-    out[AT_PARTS..].fill(0);
+    let former = usize::from(out[AT_COUNT]).min(MEMBERS_MAX);
+    out[AT_PARTS..AT_PARTS + former.max(parts.len()) * PART_BYTES].fill(0);
     for (part, row) in parts.iter().zip(out[AT_PARTS..].chunks_exact_mut(PART_BYTES)) {
         row[0] = part.slot.0;
         put(row, 4, &part.crc.to_le_bytes());
@@ -147,7 +163,13 @@ pub fn encode_redo(header: &RedoHeader, parts: &[RedoPart], offset: u64, out: &m
         put(row, 16, &part.escaped.to_le_bytes());
         put(row, 24, &part.uuid.0);
     }
-    seal(header, parts.len() as u8, 0, offset, out);
+    head(header, parts.len() as u8, 0, offset, out);
+    let crc = if parts.len() <= ROWS_SHORT {
+        padded_crc(crc32c::crc32c(&out[..AT_ZEROES]))
+    } else {
+        crc32c::crc32c(&out[..AT_CRC])
+    };
+    put(out, AT_CRC, &crc.to_le_bytes());
 }
 
 /// Completes `out`, which contains only the rows, as the header of a record.
@@ -158,6 +180,13 @@ pub(crate) fn seal(
     offset: u64,
     out: &mut [u8],
 ) {
+    head(header, parts, partial_writes, offset, out);
+    let crc = crc32c::crc32c(&out[..AT_CRC]);
+    put(out, AT_CRC, &crc.to_le_bytes());
+}
+
+/// Writes the fields before the rows into `out`.
+fn head(header: &RedoHeader, parts: u8, partial_writes: u16, offset: u64, out: &mut [u8]) {
     out[..AT_PARTS].fill(0);
     put(out, 0, &MAGIC);
     put(out, AT_VERSION, &VERSION.to_le_bytes());
@@ -174,8 +203,6 @@ pub(crate) fn seal(
     put(out, AT_STRIPE, &header.stripe.0.to_le_bytes());
     put(out, AT_OUT, &header.out.bits().to_le_bytes());
     put(out, AT_REPLACEMENT, &header.replacement.map_or(Uuid::NIL, |(_, uuid)| uuid).0);
-    let crc = crc32c::crc32c(&out[..AT_CRC]);
-    put(out, AT_CRC, &crc.to_le_bytes());
 }
 
 /// Decodes the header in `bytes` from byte offset `offset` of a member. Returns `None` if it was not written there, or
@@ -237,10 +264,55 @@ fn decode_part(row: &[u8]) -> RedoPart {
     }
 }
 
-/// Returns the CRC-32C of a payload whose start has the CRC `so_far` (0 for nothing) and which continues with `bytes`.
-#[must_use]
-pub fn payload_crc(so_far: u32, bytes: &[u8]) -> u32 {
-    crc32c::crc32c_append(so_far, bytes)
+/// Returns the CRC-32C of the bytes before [`AT_CRC`] of a header with at most [`ROWS_SHORT`] rows. `crc` is the
+/// CRC-32C of the bytes before [`AT_ZEROES`]; the rest are zeroes.
+fn padded_crc(crc: u32) -> u32 {
+    let (mut rest, mut state) = (!crc, 0);
+    for products in &PADDING {
+        state ^= products[(rest & 15) as usize];
+        rest >>= 4;
+    }
+    !state
+}
+
+/// The products of every half byte of the state of a CRC-32C with the zeroes of a header, lowest half byte first. To
+/// append `n` zeroes to a message multiplies the state by `x^(8n)`.
+const PADDING: [[u32; 16]; 8] = {
+    let padding = power(8 * (AT_CRC - AT_ZEROES));
+    let mut products = [[0; 16]; 8];
+    let mut at = 0;
+    while at < 128 {
+        products[at / 16][at % 16] = multiply(((at % 16) << (at / 16 * 4)) as u32, padding);
+        at += 1;
+    }
+    products
+};
+
+/// Returns the product of two polynomials modulo the polynomial of CRC-32C (RFC 3720, section 12.1). The highest bit is
+/// the coefficient of 1.
+const fn multiply(a: u32, mut b: u32) -> u32 {
+    let (mut product, mut bit) = (0, 1_u32 << 31);
+    while bit > 0 {
+        if a & bit != 0 {
+            product ^= b;
+        }
+        b = (b >> 1) ^ if b & 1 == 0 { 0 } else { 0x82f6_3b78 };
+        bit >>= 1;
+    }
+    product
+}
+
+/// Returns `x` to the power of `exponent`, modulo the same polynomial.
+const fn power(mut exponent: usize) -> u32 {
+    let (mut product, mut square) = (1_u32 << 31, 1_u32 << 30);
+    while exponent > 0 {
+        if exponent & 1 != 0 {
+            product = multiply(product, square);
+        }
+        square = multiply(square, square);
+        exponent >>= 1;
+    }
+    product
 }
 
 /// True if `block`, a block of a payload, must be stored with its first byte changed by [`escape`].

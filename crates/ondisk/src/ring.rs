@@ -102,6 +102,8 @@ pub struct Ring {
     live: VecDeque<Live>,
     /// The last sequence given to a record.
     sequence: u64,
+    /// All records with a smaller number are complete.
+    floor: u64,
     /// The greatest floor in a stable header.
     reported: u64,
     /// Number of records that are being written and not stable yet.
@@ -124,20 +126,20 @@ impl Ring {
             head: REDO_LEAD_BYTES,
             live: VecDeque::with_capacity(records),
             sequence: 0,
+            floor: 1,
             reported: 0,
             recording: 0,
             marks: 0,
         }
     }
 
-    /// Returns the floor: all records with a smaller number are complete.
-    fn floor(&self) -> u64 {
-        let first = self.live.iter().find(|live| !live.done);
-        first.map_or(self.sequence + 1, |live| live.sequence)
-    }
-
     /// Returns space for a record of `bytes` bytes, or the step that may free space.
     pub fn offer(&mut self, bytes: u64) -> Offer {
+        self.place(bytes).map_or_else(|| self.mark(), Offer::Place)
+    }
+
+    /// Returns space for a record of `bytes` bytes, if there is space now.
+    pub fn place(&mut self, bytes: u64) -> Option<Entry> {
         let at = if self.head <= self.line { self.head } else { REDO_LEAD_BYTES };
         let free = match self.live.front() {
             None => true,
@@ -146,18 +148,18 @@ impl Ring {
             Some(_) => true,
         };
         if !free {
-            return self.mark();
+            return None;
         }
         self.sequence += 1;
         self.head = at + bytes;
         self.recording += 1;
         self.live.push_back(Live { sequence: self.sequence, at, done: false });
-        Offer::Place(Entry { sequence: self.sequence, at: self.start + at, floor: self.floor() })
+        Some(Entry { sequence: self.sequence, at: self.start + at, floor: self.floor })
     }
 
     /// Returns a mark, unless records in progress may contain a sufficient floor when they are stable.
     fn mark(&mut self) -> Offer {
-        let floor = self.floor();
+        let floor = self.floor;
         if self.recording > 0 || floor <= self.reported {
             return Offer::Nothing;
         }
@@ -186,8 +188,17 @@ impl Ring {
     /// # Panics
     /// If the record was already released.
     pub fn done(&mut self, entry: Entry) {
-        let live = self.live.iter_mut().find(|live| live.sequence == entry.sequence);
+        // Consecutive records have consecutive numbers.
+        let first = self.live.front().map_or(u64::MAX, |front| front.sequence);
+        let at = entry.sequence.checked_sub(first);
+        let live = at.and_then(|at| self.live.get_mut(at as usize));
         live.expect("a record is done once").done = true;
+        // No record at or above the floor was released.
+        let done =
+            |floor: u64| self.live.get((floor - first) as usize).is_some_and(|live| live.done);
+        while done(self.floor) {
+            self.floor += 1;
+        }
         self.release();
     }
 

@@ -53,8 +53,8 @@ enum Kind {
     Neon,
 }
 
-/// Returns the state of a CRC-32C after more `bytes`, computed with the CRC instruction. Returns `None` on a host without
-/// the instruction, and on a host with carry-less multiplication of 512 bits, which is faster.
+/// Returns the state of a CRC-32C after more `bytes`, computed with the CRC instruction. Returns `None` on a host
+/// without the instruction, and on a host with carry-less multiplication of 512 bits, which is faster.
 #[inline]
 pub(crate) fn crc32c(state: u32, bytes: &[u8]) -> Option<u32> {
     #[cfg(target_arch = "x86_64")]

@@ -2,7 +2,6 @@
 
 use arrayvec::ArrayVec;
 use strake_block::{Buf, BufMut, Durability, IoErrorKind, Op, Sg, SgMut};
-use strake_ondisk::REDO_HEADER_BYTES;
 use strake_parity::ParityMut;
 use strake_raid::{Band, Plan, Segment, Strategy, Transfer, Window};
 use strake_units::{LbaRange, MemberIndex, PositionSet, StripeIndex};
@@ -20,6 +19,11 @@ pub(super) const STRIPS_MAX: usize = 64;
 
 /// Buffers of a plan's reads, in the plan's order.
 pub(crate) type ReadBufs = ArrayVec<BufMut, STRIPS_MAX>;
+
+/// New data of strips, in pieces: strip, byte offset in the window, and bytes. Each strip and each boundary between
+/// merged writes begins a piece, and a list of a write may have several pieces.
+type NewParts =
+    ArrayVec<(u8, usize, Buf), { STRIPS_MAX + MERGE_MAX * strake_block::buf::SEGMENTS_MAX }>;
 
 /// Parity to write, in the order of the plan's parity writes.
 pub(super) type Parity = ArrayVec<Buf, STRIPS_MAX>;
@@ -74,15 +78,9 @@ impl Shard {
 
     /// Waits for the buffers that `plan` needs. Returns `None` if the array has failed.
     pub(crate) async fn borrow(&self, plan: &Plan) -> Option<Loan> {
-        self.borrow_with(plan, 0).await
-    }
-
-    /// Waits for the buffers of `plan` and for `more` buffers of at least 4 KiB.
-    pub(super) async fn borrow_with(&self, plan: &Plan, more: usize) -> Option<Loan> {
         let longest =
             plan.reads.iter().map(|t| t.blocks).max().unwrap_or(0).max(plan.window.blocks);
-        let least = if more > 0 { REDO_HEADER_BYTES } else { 0 };
-        let (count, bytes) = (self.scratch_count(plan) + more, self.bytes(longest).max(least));
+        let (count, bytes) = (self.scratch_count(plan), self.bytes(longest));
         scratch::borrow(&self.scratch, count, bytes, || self.shared.is_lost()).await
     }
 
@@ -278,7 +276,24 @@ impl Shard {
         let indices: ArrayVec<u8, STRIPS_MAX> =
             plan.writes.iter().filter(|t| t.strip >= k).map(|t| t.strip - k).collect();
         let mut parity: ReadBufs = indices.iter().map(|_| loan.take(bytes)).collect();
-        if let Some(strips) = self.whole_strips(plan, batch)
+        let mut new = NewParts::new();
+        new_strips(self, plan, batch, (reads, recovered), &mut new);
+        // A strip that was read or reconstructed contains its new data now.
+        let whole = |strip: u8| {
+            let read = plan.reads.iter().position(|t| t.strip == strip).map(|at| &reads[at]);
+            let computed = || plan.recover.iter().position(|s| *s == strip);
+            read.or_else(|| computed().map(|at| &recovered[at])).map(BufMut::as_slice)
+        };
+        let sole = |strip: u8| {
+            let mut parts = new.iter().filter(|(of, _, _)| *of == strip);
+            parts
+                .next()
+                .filter(|(_, _, part)| part.len() == bytes)
+                .map(|(_, _, part)| part.as_slice())
+        };
+        let strips: Option<ArrayVec<&[u8], STRIPS_MAX>> =
+            (0..k).map(|strip| whole(strip).or_else(|| sole(strip))).collect();
+        if let Some(strips) = strips
             && indices.iter().copied().eq(0..code.parity() as u8)
         {
             encode_whole(code, &strips, &mut parity);
@@ -287,49 +302,17 @@ impl Shard {
         for buf in &mut parity {
             buf.as_mut_slice().fill(0);
         }
-        let mut parts = Parts::new();
         for strip in 0..k {
-            let segment = batch.segments.iter().find(|s| s.strip == strip);
-            let old = held(&plan.reads, reads, strip).or_else(|| {
-                plan.recover.iter().position(|s| *s == strip).map(|at| &mut recovered[at])
-            });
-            match (segment, old) {
-                (Some(segment), old) => {
-                    if let Some(old) = old {
-                        self.overlay(plan.window, batch, segment, old);
-                        add(code, strip, old.as_slice(), 0, &mut parity, &indices);
-                    } else {
-                        batch.parts(
-                            segment,
-                            (self.geometry.block_size(), &self.zeroes),
-                            &mut parts,
-                        );
-                        for (offset, new) in &parts {
-                            add(code, strip, new.as_slice(), *offset, &mut parity, &indices);
-                        }
-                    }
-                }
-                (None, Some(old)) => add(code, strip, old.as_slice(), 0, &mut parity, &indices),
-                (None, None) => unreachable!("a plan leaves no data strip of its window unknown"),
+            if let Some(old) = whole(strip) {
+                add(code, strip, old, 0, &mut parity, &indices);
+                continue;
+            }
+            // A plan leaves no data strip of its window unknown.
+            for (_, offset, part) in new.iter().filter(|(of, _, _)| *of == strip) {
+                add(code, strip, part.as_slice(), *offset, &mut parity, &indices);
             }
         }
         parity
-    }
-
-    /// Returns the new data of every data strip, if all of them are written over the whole window, each from one
-    /// buffer. Such strips are encoded in one pass.
-    fn whole_strips(&self, plan: &Plan, batch: &WriteBatch) -> Option<ArrayVec<Buf, STRIPS_MAX>> {
-        let all = batch.segments.len() == usize::from(self.geometry.data_strips());
-        if !all || batch.segments.iter().any(|segment| segment.blocks != plan.window.blocks) {
-            return None;
-        }
-        let bytes = self.bytes(plan.window.blocks);
-        let mut parts = Parts::new();
-        let sole = |segment| {
-            batch.parts(segment, (self.geometry.block_size(), &self.zeroes), &mut parts);
-            parts.pop_at(0).map(|(_, part)| part).filter(|part| part.len() == bytes)
-        };
-        batch.segments.iter().map(sole).collect()
     }
 
     /// Copies a segment's new data over the old bytes of its strip.
@@ -507,6 +490,30 @@ impl Shard {
     }
 }
 
+/// Overlays the strips that were read or reconstructed with their new data. Adds the new data of the other written
+/// strips, which are written over the whole window, to `new`.
+fn new_strips(
+    shard: &Shard,
+    plan: &Plan,
+    batch: &WriteBatch,
+    (reads, recovered): (&mut ReadBufs, &mut ReadBufs),
+    new: &mut NewParts,
+) {
+    let mut parts = Parts::new();
+    for segment in batch.segments.iter() {
+        let old = held(&plan.reads, reads, segment.strip).or_else(|| {
+            let at = plan.recover.iter().position(|strip| *strip == segment.strip);
+            at.map(|at| &mut recovered[at])
+        });
+        if let Some(old) = old {
+            shard.overlay(plan.window, batch, segment, old);
+            continue;
+        }
+        batch.parts(segment, (shard.geometry.block_size(), &shard.zeroes), &mut parts);
+        new.extend(parts.drain(..).map(|(offset, part)| (segment.strip, offset, part)));
+    }
+}
+
 /// Returns the buffer that a plan read for `strip`, if any.
 fn held<'a>(reads: &[Transfer], bufs: &'a mut ReadBufs, strip: u8) -> Option<&'a mut BufMut> {
     let at = reads.iter().position(|t| t.strip == strip)?;
@@ -543,11 +550,10 @@ fn add(
 }
 
 /// Computes every parity from all data in one pass.
-fn encode_whole(code: &strake_parity::Code, strips: &[Buf], parity: &mut ReadBufs) {
-    let strips: ArrayVec<&[u8], STRIPS_MAX> = strips.iter().map(Buf::as_slice).collect();
+fn encode_whole(code: &strake_parity::Code, strips: &[&[u8]], parity: &mut ReadBufs) {
     let mut targets: ArrayVec<&mut [u8], STRIPS_MAX> =
         parity.iter_mut().map(BufMut::as_mut_slice).collect();
-    strake_parity::encode(code, &strips, &mut targets).expect("a plan's buffers are equally long");
+    strake_parity::encode(code, strips, &mut targets).expect("a plan's buffers are equally long");
 }
 
 /// Calls `issue` with scatter lists of consecutive parts, and with the byte offset of each list.

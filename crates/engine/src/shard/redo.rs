@@ -17,24 +17,25 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use arrayvec::ArrayVec;
-use strake_block::{Buf, BufMut, Durability, Op, Sg};
-use strake_ondisk::redo::{escape, must_escape, payload_crc};
+use strake_block::{Buf, BufMut, BufPool, Durability, Op, Sg};
+use strake_ondisk::redo::{escape, must_escape};
 pub(super) use strake_ondisk::ring::Entry;
 use strake_ondisk::ring::{Offer, Ring};
 use strake_ondisk::{
     Consistency, REDO_BLOCK_BYTES, REDO_HEADER_BYTES, RedoHeader, RedoPart, Superblock,
-    encode_redo, redo_ring,
+    encode_redo, encode_redo_again, redo_ring,
 };
+use strake_parity::checksum::crc32c_append;
 use strake_raid::{Band, Geometry, Plan};
 use strake_reactor::Scheduler;
 use strake_units::{Lba, MemberIndex, MemberSet, StripeIndex, Uuid};
 
+use super::Shard;
 use super::address::Target;
 use super::bands::{Parts, WriteBatch};
 use super::execute::{Failed, STRIPS_MAX, Slots};
 use super::members::{Group, IoSlot, settled};
 use super::wait::WaitQueue;
-use super::{Shard, scratch};
 use crate::message::{Peer, ToLeader, View};
 use crate::slab::Slab;
 
@@ -70,6 +71,8 @@ pub(crate) struct Redo {
     roll: Arc<Roll>,
     ring: u16,
     places: Ring,
+    /// Blocks for headers. Each contains zeroes or an earlier header.
+    pages: BufPool,
     waiting: WaitQueue,
     /// Tickets keep the order of arrival.
     next_ticket: u64,
@@ -99,6 +102,7 @@ impl Redo {
             roll,
             ring,
             places: Ring::new(start, bytes, record_bytes(largest as u64)),
+            pages: BufPool::new(tasks, REDO_HEADER_BYTES),
             waiting: WaitQueue::new(scheduler),
             next_ticket: 0,
             serving: 0,
@@ -131,6 +135,11 @@ impl Redo {
     /// True if small writes are recorded as partial writes.
     pub(super) fn intends(&self) -> bool {
         self.intends
+    }
+
+    /// Returns the identity of a member in records.
+    pub(super) fn uuid(&self, member: MemberIndex) -> Uuid {
+        self.roll.members[member.at()]
     }
 
     /// Returns the members to whose stripes writes are logged.
@@ -170,11 +179,57 @@ impl Redo {
         self.waiting.wake_all();
     }
 
+    /// Allocates a record whose parts have `payload` bytes, and a block for its header, if both are free and no task
+    /// waits for space.
+    pub(super) fn place_now(&mut self, payload: usize) -> Option<(Entry, BufMut)> {
+        if self.serving != self.next_ticket || self.pages.available() == 0 {
+            return None;
+        }
+        let entry = self.places.place(record_bytes(payload as u64))?;
+        Some((entry, self.pages.get(REDO_HEADER_BYTES)?))
+    }
+
+    /// Ends the write of a record, which is stable if it is `written` on all its members.
+    pub(super) fn recorded(&mut self, entry: Entry, written: bool) {
+        if written {
+            self.places.stable(entry);
+        } else {
+            self.places.failed(entry);
+        }
+        self.waiting.wake_all();
+    }
+
+    /// Returns a block for a header. If a drive that timed out keeps the block, another block replaces it.
+    pub(super) fn give_page(&mut self, page: Buf) {
+        match page.reclaim() {
+            Ok(page) if self.pages.owns(&page) => self.pages.put(page),
+            Ok(_) | Err(_) => self.pages.replace_lost(),
+        }
+        self.waiting.wake_all();
+    }
+
     /// Releases a record. Its write is complete and stable, and the members that failed the write are out of use.
     pub(super) fn done(&mut self, entry: Entry) {
         self.places.done(entry);
         self.waiting.wake_all();
     }
+}
+
+/// Waits for a block for a header. Returns `None` if the array is `lost`. [`Redo::give_page`] returns the block.
+pub(super) async fn page(redo: &RefCell<Redo>, lost: impl Fn() -> bool) -> Option<BufMut> {
+    poll_fn(|_| {
+        let mut redo = redo.borrow_mut();
+        if lost() {
+            return Poll::Ready(None);
+        }
+        let page = redo.pages.get(REDO_HEADER_BYTES);
+        if page.is_none() {
+            redo.waiting.register();
+            return Poll::Pending;
+        }
+        Poll::Ready(page)
+    })
+    .await
 }
 
 /// Returns the bytes of a record whose longest part has `payload` bytes.
@@ -271,15 +326,17 @@ impl Shard {
         self.redo.borrow().logging().contains(self.geometry.member(stripe, 0))
     }
 
-    /// Records the writes of `plan` on every member that the plan writes. `header` is the buffer for a header.
+    /// Records the writes of `plan` on every member that the plan writes.
     pub(super) async fn record_write(
         &self,
         group: Group,
         band: Band,
         plan: &Plan,
         (batch, parity): (&WriteBatch, &[Buf]),
-        header: BufMut,
     ) -> Recorded {
+        let Some(header) = page(&self.redo, || self.shared.is_lost()).await else {
+            return Recorded::Lost;
+        };
         let longest = plan.writes.iter().map(|write| write.blocks).max().unwrap_or(0);
         let bytes = record_bytes(u64::from(longest) << self.geometry.block_size().shift());
         let positions = plan.writes.iter().map(|write| write.position).collect();
@@ -287,33 +344,27 @@ impl Shard {
             match self.place_record(group, band.stripe, positions, bytes, header).await {
                 Ok(placed) => placed,
                 Err((recorded, header)) => {
-                    scratch::give_back(&self.scratch, [header]);
+                    self.redo.borrow_mut().give_page(header.freeze());
                     return recorded;
                 }
             };
         let parts = self.redo_parts(band, plan, batch, parity);
-        encode_redo(&self.header(band.stripe, entry), &parts, entry.at, header.as_mut_slice());
+        let about = self.header(band.stripe, entry);
+        encode_redo_again(&about, &parts, entry.at, header.as_mut_slice());
         let header = header.freeze();
         let written = (plan, batch, parity);
         let slots = issue_record(self, group, entry, &header, written, &parts);
         settled(&self.members, group).await;
         let failed = self.take_written(band.stripe, slots, drop);
-        scratch::give_back_list(&self.scratch, Sg::from(header));
+        self.redo.borrow_mut().give_page(header);
         self.end_record(entry, failed)
     }
 
     /// Ends the write of a record, except for the positions in `failed`.
     pub(super) fn end_record(&self, entry: Entry, failed: Failed) -> Recorded {
-        let mut redo = self.redo.borrow_mut();
-        let recorded = if failed.any().is_empty() && failed.replacement.is_none() {
-            redo.places.stable(entry);
-            Recorded::Entry(entry)
-        } else {
-            redo.places.failed(entry);
-            Recorded::Failed(failed)
-        };
-        redo.waiting.wake_all();
-        recorded
+        let written = failed.any().is_empty() && failed.replacement.is_none();
+        self.redo.borrow_mut().recorded(entry, written);
+        if written { Recorded::Entry(entry) } else { Recorded::Failed(failed) }
     }
 
     /// Allocates a record of `bytes` bytes on the members at `positions` of `stripe`, of which at least one remains as
@@ -416,12 +467,12 @@ impl Shard {
         for write in plan.writes.iter() {
             let slot = self.geometry.member(band.stripe, write.position);
             self.payload(plan, (batch, parity), write.strip, &mut payload);
-            let escaped = marks(&payload);
+            let escaped = marks(payload.iter().map(|(_, buf)| buf.as_slice()));
             escape_marked(&mut payload, escaped);
-            let crc = payload.iter().fold(0, |crc, (_, buf)| payload_crc(crc, buf.as_slice()));
+            let crc = payload.iter().fold(0, |crc, (_, buf)| crc32c_append(crc, buf.as_slice()));
             parts.push(RedoPart {
                 slot,
-                uuid: redo.roll.members[slot.at()],
+                uuid: redo.uuid(slot),
                 offset: write.offset,
                 blocks: write.blocks,
                 crc,
@@ -433,19 +484,8 @@ impl Shard {
 
     /// Returns the header of a record at `entry` for a write to `stripe`.
     pub(super) fn header(&self, stripe: StripeIndex, entry: Entry) -> RedoHeader {
-        let redo = self.redo.borrow();
-        let members = self.members.borrow();
-        RedoHeader {
-            array: redo.roll.array,
-            epoch: redo.roll.epoch,
-            generation: redo.roll.generation,
-            ring: redo.ring,
-            sequence: entry.sequence,
-            floor: entry.floor,
-            stripe,
-            out: self.geometry.all_members() - members.viewed(View::InSync),
-            replacement: redo.roll.replacement,
-        }
+        let out = self.geometry.all_members() - self.members.borrow().viewed(View::InSync);
+        header_without(self, out, stripe, entry)
     }
 
     /// Reports to the leader if all writes that started under older views are complete.
@@ -463,6 +503,27 @@ impl Shard {
             self.redo.borrow_mut().reported();
             self.post(0, Peer::Lead(ToLeader::Drained { from: self.core, version }));
         }
+    }
+}
+
+/// Returns the header of a record while the members in `out` are not in sync.
+pub(super) fn header_without(
+    shard: &Shard,
+    out: MemberSet,
+    stripe: StripeIndex,
+    entry: Entry,
+) -> RedoHeader {
+    let redo = shard.redo.borrow();
+    RedoHeader {
+        array: redo.roll.array,
+        epoch: redo.roll.epoch,
+        generation: redo.roll.generation,
+        ring: redo.ring,
+        sequence: entry.sequence,
+        floor: entry.floor,
+        stripe,
+        out,
+        replacement: redo.roll.replacement,
     }
 }
 
@@ -495,18 +556,18 @@ fn issue_record(
 }
 
 /// Returns the blocks of a payload that look like a header, as a mask.
-fn marks(payload: &Payload) -> u64 {
+pub(super) fn marks<'a>(payload: impl Iterator<Item = &'a [u8]>) -> u64 {
     let mut marks = 0;
     let mut at = 0;
-    for (_, buf) in payload {
+    for bytes in payload {
         let mut start = usize::next_multiple_of(at, REDO_BLOCK_BYTES) - at;
-        while start < buf.len() {
-            if must_escape(&buf.as_slice()[start..]) {
+        while start < bytes.len() {
+            if must_escape(&bytes[start..]) {
                 marks |= 1 << ((at + start) / REDO_BLOCK_BYTES);
             }
             start += REDO_BLOCK_BYTES;
         }
-        at += buf.len();
+        at += bytes.len();
     }
     marks
 }

@@ -1,7 +1,7 @@
 //! Writes of one band: as one plan, or column by column if blocks are bad.
 
 use strake_block::{BufMut, Durability, IoError, Sg};
-use strake_ondisk::{BadEvent, REDO_HEADER_BYTES};
+use strake_ondisk::BadEvent;
 use strake_raid::{Band, Place, Plan, Purpose, Query, Segment, Strategy, Window, hull};
 use strake_units::{PositionSet, StripSet};
 
@@ -94,8 +94,7 @@ async fn write_window(shard: &Shard, group: Group, band: Band, batch: &WriteBatc
             return Ended::Stuck(Stuck { blocks: excluded.unreadable, health });
         };
         let logged = shard.is_logged(band.stripe);
-        let header = usize::from(logged);
-        let Some(mut loan) = shard.borrow_with(&plan, header).await else {
+        let Some(mut loan) = shard.borrow(&plan).await else {
             return Ended::Done(Err(LOST));
         };
         if excluded.apply(shard.health(band)) != health || shard.is_logged(band.stripe) != logged {
@@ -127,14 +126,13 @@ async fn write_window(shard: &Shard, group: Group, band: Band, batch: &WriteBatc
                 Some(shard.encode(&plan, batch, reads, recovered, &mut loan))
             }
         };
-        let header = logged.then(|| loan.take(REDO_HEADER_BYTES));
         scratch::end(&shard.scratch, loan);
         let mut parity =
             parity.map(|bufs| bufs.into_iter().map(BufMut::freeze).collect::<Parity>());
         let mut entry = None;
-        if let Some(header) = header {
+        if logged {
             let known = (excluded.absent, since);
-            match record(shard, group, (band, &plan), (batch, &mut parity), header, known).await {
+            match record(shard, group, (band, &plan), (batch, &mut parity), known).await {
                 Step::On(recorded) => entry = Some(recorded),
                 Step::Again => {
                     excluded = Excluded::over(shard, band, hull(&batch.segments));
@@ -195,13 +193,12 @@ async fn record(
     group: Group,
     (band, plan): (Band, &Plan),
     (batch, parity): (&WriteBatch, &mut Option<Parity>),
-    header: BufMut,
     (absent, since): (PositionSet, u64),
 ) -> Step {
     let written = parity.as_ref().map_or(&[][..], Parity::as_slice);
     let mut gone = absent;
     if absent.is_empty() {
-        match shard.record_write(group, band, plan, (batch, written), header).await {
+        match shard.record_write(group, band, plan, (batch, written)).await {
             Recorded::Entry(entry) => return Step::On(entry),
             Recorded::Failed(failed) => {
                 if let Err(error) = shard.expel_replacement(failed.replacement).await {
@@ -211,8 +208,6 @@ async fn record(
             }
             Recorded::Lost => gone = PositionSet::EMPTY,
         }
-    } else {
-        scratch::give_back(&shard.scratch, [header]);
     }
     for buf in parity.take().into_iter().flatten() {
         scratch::give_back_list(&shard.scratch, Sg::from(buf));

@@ -1,8 +1,8 @@
 //! CRC-32C with the CRC instruction of x86-64.
 //!
-//! The instruction has a latency of three cycles and starts in every cycle (Intel 64 optimization manual, `CRC32`), so a
-//! block is computed as three streams. The states of the streams are then combined: to append `n` zeroes to a message
-//! multiplies its state by `x^(8n)`.
+//! The instruction has a latency of three cycles, and one can start in every cycle. Therefore a block is computed as
+//! three streams. The states of the streams are then combined: to append `n` zeroes to a message multiplies its state
+//! by `x^(8n)`.
 
 use core::arch::x86_64::{_mm_crc32_u8, _mm_crc32_u64};
 

@@ -25,7 +25,10 @@ fn every_length_and_alignment() {
         for len in (0..bytes.len() - start).step_by(if cfg!(miri) { 23 } else { 1 }) {
             let slice = &bytes[start..start + len];
             assert_eq!(u64::from(crc32c(slice)), reflected(slice, 0x82f6_3b78, 0xffff_ffff));
-            assert_eq!(crc32c_append(crc32c(&bytes[..start]), slice), crc32c(&bytes[..start + len]));
+            assert_eq!(
+                crc32c_append(crc32c(&bytes[..start]), slice),
+                crc32c(&bytes[..start + len])
+            );
             assert_eq!(crc64_nvme(slice), reflected(slice, 0x9a6c_9329_ac4b_c9b5, u64::MAX));
         }
     }

@@ -25,7 +25,6 @@ mod maintain;
 mod members;
 mod mend;
 mod partial_writes;
-mod parts;
 mod peers;
 mod rebuild;
 mod reconfiguration;
@@ -77,7 +76,7 @@ use self::regions::RegionTable;
 use self::requests::Requests;
 use self::scratch::Scratch;
 use self::scrub::ScrubTable;
-use self::small::{ParityCache, Smalls};
+use self::small::{ParityCache, Records, Smalls};
 use self::wait::WaitQueue;
 use self::workers::Workers;
 use crate::message::{Change, FailReason, Fill, Origin, Peer, Span, SpanDone, ToLeader, View};
@@ -126,6 +125,8 @@ pub(crate) struct Shard {
     bands: RefCell<Bands>,
     smalls: RefCell<Smalls>,
     /// Small writes that must be recorded as partial writes before they write.
+    /// The records of small writes in the redo log.
+    records: RefCell<Records>,
     partial_writes: RefCell<PartialWrites>,
     /// Number of tasks that record partial writes.
     recorders: Cell<usize>,

@@ -10,6 +10,7 @@
 //! | [`Read`](Single::Read) | is in sync, accepts I/Os, and reads do not avoid it; all copies are consistent |
 //! | [`Recover`](Single::Recover) | as for `Read`, and has no replacement; parity is trusted; the strip is hidden |
 //! | [`Update`](Single::Update) | is in sync, has no replacement, is not logged; parity is trusted; no data is lost |
+//! | [`Record`](Single::Record) | as for `Update`, but is logged; parities that are absent are left out |
 //! | [`Mirror`](Single::Mirror) | as for `Update`, with consistent copies instead of trusted parity |
 //!
 //! No result contains a member with listed bad blocks.
@@ -84,6 +85,8 @@ pub enum Access {
     Read,
     /// The request writes data.
     Write,
+    /// The request writes data, and the redo log contains the write.
+    LoggedWrite,
 }
 
 /// The writes that need a complete record in the redo log before the write, and therefore a task.
@@ -117,6 +120,8 @@ pub struct MemberFacts {
     pub sitting_out: MemberSet,
     /// Members with a replacement that is being filled.
     pub paired: MemberSet,
+    /// Absent members whose absence some shard has not applied yet.
+    pub unsettled: MemberSet,
     /// The writes that need a task because of the redo log.
     pub logged: Logged,
     /// True if copies may differ in any region of the array after a crash.
@@ -137,6 +142,10 @@ pub struct Sets {
     sources: MemberSet,
     /// Members that accept parts of small writes.
     writable: MemberSet,
+    /// Members that accept parts of small writes with a complete record.
+    recordable: MemberSet,
+    /// Members without parts of any write.
+    absent: MemberSet,
     /// Members whose data must be recovered.
     hidden: MemberSet,
     /// Members for which an occasional read is a probe. The caller decides about probes.
@@ -164,11 +173,16 @@ impl Sets {
         // Data written to a failed array might not be readable.
         let kept = absent.is_empty() || geometry.tolerates(absent);
         let writes = kept && geometry.has_small_writes();
+        // A write that leaves a member out is answered when no shard uses the member, and a replacement that becomes
+        // this member has all blocks.
+        let records = writes && facts.unsettled.is_empty() && facts.paired.is_empty();
         Self {
             readable,
             served,
             sources: readable & plain,
             writable: if writes { plain - logged } else { MemberSet::EMPTY },
+            recordable: if records { plain & logged } else { MemberSet::EMPTY },
+            absent,
             hidden: absent | lagging | sitting_out,
             probed: sitting_out,
             rebuilding,
@@ -190,6 +204,13 @@ impl Sets {
         self.writable
     }
 
+    /// Returns the members that accept parts of small writes with a complete record.
+    #[inline]
+    #[must_use]
+    pub const fn recordable(&self) -> MemberSet {
+        self.recordable
+    }
+
     /// Returns the members for which the caller must apply [`lacking`](Self::lacking) for each stripe.
     #[inline]
     #[must_use]
@@ -205,6 +226,7 @@ impl Sets {
             readable: self.readable - members,
             sources: self.sources - members,
             writable: self.writable - members,
+            recordable: self.recordable - members,
             ..self
         }
     }
@@ -221,7 +243,8 @@ impl Sets {
     #[inline]
     #[must_use]
     pub fn untrusted(self) -> Self {
-        Self { sources: MemberSet::EMPTY, writable: MemberSet::EMPTY, ..self }
+        let none = MemberSet::EMPTY;
+        Self { sources: none, writable: none, recordable: none, ..self }
     }
 
     /// Returns the sets for reads with a request. Such reads may use unresponsive members, and also slow members that
@@ -245,11 +268,13 @@ impl Sets {
 pub struct Parts {
     members: [MemberIndex; PARTS_MAX],
     count: u8,
+    /// The parities, which are the parts after the first, as a mask of their indices.
+    parities: u8,
 }
 
 impl Parts {
     /// No parts.
-    pub const NONE: Self = Self { members: [MemberIndex(0); PARTS_MAX], count: 0 };
+    pub const NONE: Self = Self { members: [MemberIndex(0); PARTS_MAX], count: 0, parities: 0 };
 
     #[inline(always)]
     fn new(count: u8, member: impl Fn(u8) -> MemberIndex) -> Self {
@@ -258,7 +283,7 @@ impl Parts {
         for (part, place) in members.iter_mut().enumerate() {
             *place = member(part as u8);
         }
-        Self { members, count }
+        Self { members, count, parities: low_bits(count.saturating_sub(1)) as u8 }
     }
 
     /// Returns the member of the own strip and then those of the parities, or the members of the copies.
@@ -273,6 +298,17 @@ impl Parts {
     #[must_use]
     pub const fn count(&self) -> u8 {
         self.count
+    }
+
+    /// Returns the indices of the parities that are written, in the order of their parts. Only for parity schemes.
+    #[inline]
+    pub fn parities(&self) -> impl Iterator<Item = u8> + use<> {
+        let mut rest = self.parities;
+        std::iter::from_fn(move || {
+            let index = rest.trailing_zeros() as u8;
+            rest &= rest.wrapping_sub(1);
+            (index < 8).then_some(index)
+        })
     }
 
     /// Returns the member of part `part`.
@@ -298,6 +334,9 @@ pub enum Single {
     },
     /// These members are read, the parities are updated by the difference, and all parts are written.
     Update(Parts),
+    /// For a logged write: like `Update`, but all parts are recorded in the redo log before they are written. Parities
+    /// on absent members are left out.
+    Record(Parts),
     /// The data is written to these members.
     Mirror(Parts),
 }
@@ -352,6 +391,7 @@ pub fn single(geometry: &Geometry, spot: &Spot, access: Access, sets: &Sets) -> 
     match access {
         Access::Read => read(geometry, spot, sets),
         Access::Write => write(geometry, spot, sets),
+        Access::LoggedWrite => record(geometry, spot, sets),
     }
 }
 
@@ -407,4 +447,27 @@ fn write(geometry: &Geometry, spot: &Spot, sets: &Sets) -> Option<Single> {
             _ => spot.map.member(spot.map.position_of_parity(part - 1)),
         })),
     })
+}
+
+/// Returns a small write with a complete record, for a strip that is present. At least one parity must be present too.
+#[inline(never)]
+fn record(geometry: &Geometry, spot: &Spot, sets: &Sets) -> Option<Single> {
+    let Scheme::Parity(parities) = geometry.scheme() else { return None };
+    let own = spot.own_member(geometry);
+    let kept = spot.members_at(spot.map.parity_positions()) - sets.absent;
+    let accepted = kept.with(own).is_subset(sets.recordable);
+    if kept.is_empty() || !accepted || spot.blocks > sets.write_blocks_max {
+        return None;
+    }
+    let mut parts = Parts { count: 1, ..Parts::NONE };
+    parts.members[0] = own;
+    for index in 0..parities {
+        let member = spot.map.member(spot.map.position_of_parity(index));
+        if kept.contains(member) {
+            parts.members[usize::from(parts.count)] = member;
+            parts.count += 1;
+            parts.parities |= 1 << index;
+        }
+    }
+    Some(Single::Record(parts))
 }

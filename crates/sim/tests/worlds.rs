@@ -39,7 +39,7 @@ fn kept_seeds_hold() {
 
 #[test]
 fn fixed_seeds_hold_and_see_every_fault() {
-    let faults = check(0..170);
+    let faults = check(0..250);
     // A set of seeds without one of the kinds would test less than intended.
     for kind in Kind::ALL {
         assert!(faults.contains_key(kind.word()), "no {} in the fixed seeds", kind.word());

@@ -25,7 +25,7 @@ use super::regions::RegionTable;
 use super::requests::Requests;
 use super::scratch::{Buffers, Scratch};
 use super::scrub::ScrubTable;
-use super::small::{ParityCache, Smalls};
+use super::small::{ParityCache, Records, Smalls};
 use super::wait::WaitQueue;
 use super::workers::Workers;
 use super::{Shard, SharedDevice};
@@ -191,6 +191,7 @@ pub(super) fn build(
         sets: Cell::new(Sets::default()),
         sits: RefCell::new(SitOuts::new()),
         smalls: RefCell::new(Smalls::new(room.small_writes)),
+        records: RefCell::new(Records::new(room.small_writes)),
         partial_writes: RefCell::new(PartialWrites::new()),
         recorders: Cell::new(0),
         degraded_reads: RefCell::new(DegradedReads::new(

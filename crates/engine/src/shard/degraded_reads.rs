@@ -47,7 +47,7 @@ impl Shard {
         let sets = self.sets_at(sets, spot).lacking(spot.members_at(avoid));
         match single(&self.geometry, spot, Access::Read, &sets)? {
             Single::Recover { strips } => Some(strips),
-            Single::Read { .. } | Single::Update(_) | Single::Mirror(_) => None,
+            Single::Read { .. } | Single::Update(_) | Single::Record(_) | Single::Mirror(_) => None,
         }
     }
 

@@ -30,6 +30,7 @@ mod issue;
 mod latency;
 mod overdue;
 mod part;
+mod parts;
 mod replacement;
 #[cfg(test)]
 mod tests;
@@ -42,6 +43,7 @@ pub(crate) use hung::SharedDevice;
 pub(crate) use latency::Percentiles;
 pub(crate) use overdue::Overdue;
 pub(crate) use part::{Part, Sent};
+pub(super) use parts::{Out, PartSet, Strays};
 pub(crate) use replacement::{Pair, Pairing};
 pub(crate) use token::next as next_generation;
 
@@ -430,7 +432,8 @@ impl Members {
             match member.view {
                 View::InSync => facts.in_sync.insert(at),
                 View::Rebuilding => facts.rebuilding.insert(at),
-                View::Absent => {}
+                View::Absent if member.settled => {}
+                View::Absent => facts.unsettled.insert(at),
             }
             if member.hung || member.queue.is_none() {
                 facts.silent.insert(at);

@@ -10,11 +10,14 @@
 //!                                         to the head of its band, for a task
 //! ```
 //!
+//! In a stripe with a missing member, the parts are recorded in the redo log before they are written ([`Records`]).
+//!
 //! Cached content of the same blocks is not read again ([`ParityCache`]). If everything is cached, the write needs no
 //! reads.
 //!
 //! [`strake_raid::single()`] decides which writes are small writes, and which strips they read and write.
 
+mod logged;
 mod parity_cache;
 mod strips;
 mod table;
@@ -33,6 +36,7 @@ use crate::limits::TIMEOUT_CHECK;
 use crate::message::{Fill, Origin, Peer, Span, Work};
 use crate::pacing::Came;
 
+pub(crate) use logged::Records;
 pub(crate) use parity_cache::ParityCache;
 use parity_cache::Worth;
 use strips::Cached;
@@ -72,6 +76,8 @@ struct Target {
     spot: Spot,
     parts: Parts,
     region: RegionIndex,
+    /// True if the parts are recorded in the redo log.
+    logged: bool,
 }
 
 impl Shard {
@@ -81,6 +87,40 @@ impl Shard {
         &self,
         port: u16,
         token: Token,
+        at: Lba,
+        data: Sg,
+        durability: Durability,
+    ) -> Result<(), Sg> {
+        if self.sets.get().recordable().is_empty() {
+            return self.write_at_once(Access::Write, (port, token), at, data, durability);
+        }
+        self.write_of_any_kind(port, token, at, data, durability)
+    }
+
+    /// Starts a user's write, which may be recorded in the redo log. A separate function, because the other writes are
+    /// faster without this case.
+    #[inline(never)]
+    fn write_of_any_kind(
+        &self,
+        port: u16,
+        token: Token,
+        at: Lba,
+        data: Sg,
+        durability: Durability,
+    ) -> Result<(), Sg> {
+        match self.write_at_once(Access::LoggedWrite, (port, token), at, data, durability) {
+            Err(data) if !self.sets.get().writable().is_empty() => {
+                self.write_at_once(Access::Write, (port, token), at, data, durability)
+            }
+            result => result,
+        }
+    }
+
+    #[inline(always)]
+    fn write_at_once(
+        &self,
+        access: Access,
+        (port, token): (u16, Token),
         at: Lba,
         data: Sg,
         durability: Durability,
@@ -95,7 +135,7 @@ impl Shard {
         if smalls.room() == 0 {
             return Err(data);
         }
-        let Some(target) = self.target(range, self.sets.get()) else { return Err(data) };
+        let Some(target) = self.target(access, range, self.sets.get()) else { return Err(data) };
         // Every small write may be put back into the queue of its band, so this room must remain free.
         let band = target.spot.band();
         if !self.has_room_for(band) {
@@ -158,7 +198,7 @@ impl Shard {
         if smalls.room() == 0 {
             return Some(span);
         }
-        let Some(target) = self.target(range, self.sets()) else { return Some(span) };
+        let Some(target) = any_target(self, range) else { return Some(span) };
         let mut bands = self.bands.borrow_mut();
         let Some(entry) = bands.hold(target.spot.band()) else { return Some(span) };
         let Some(cached) = self.small_bufs(&target, smalls.next_bufs()) else {
@@ -181,7 +221,7 @@ impl Shard {
         }
         let mut bands = self.bands.borrow_mut();
         let Some((range, band)) = bands.sole_write(entry) else { return false };
-        let target = self.target(range, self.sets());
+        let target = any_target(self, range);
         let Some(target) = target.filter(|target| target.spot.band() == band) else { return false };
         let Some(cached) = self.small_bufs(&target, smalls.next_bufs()) else { return false };
         let Head { range, data, durability, origin } = bands.take_write(entry);
@@ -193,14 +233,17 @@ impl Shard {
     /// Returns the target of a write of `range`, if it may be a small write with the usable members in `sets`. A region
     /// of another shard counts as trusted, because its owner checks again.
     #[inline(always)]
-    fn target(&self, range: LbaRange, sets: Sets) -> Option<Target> {
+    fn target(&self, access: Access, range: LbaRange, sets: Sets) -> Option<Target> {
         let spot = self.geometry.spot(range)?;
         let region = self.regions.region_of(spot.place.stripe);
         let trusted = self.region_table.borrow().trusted(region);
         let sets = if trusted { sets } else { sets.untrusted() };
         let sets = self.without_bad(sets, &spot);
-        match single(&self.geometry, &spot, Access::Write, &sets)? {
-            Single::Update(parts) | Single::Mirror(parts) => Some(Target { spot, parts, region }),
+        match single(&self.geometry, &spot, access, &sets)? {
+            Single::Update(parts) | Single::Mirror(parts) => {
+                Some(Target { spot, parts, region, logged: false })
+            }
+            Single::Record(parts) => Some(Target { spot, parts, region, logged: true }),
             Single::Read { .. } | Single::Recover { .. } => None,
         }
     }
@@ -211,7 +254,7 @@ impl Shard {
         let mut members = self.members.borrow_mut();
         (small.entry, small.place, small.region) = (entry, target.spot.place, target.region);
         small.membership_epoch = members.membership_epoch();
-        small.parts = target.parts;
+        (small.parts, small.logged) = (target.parts, target.logged);
         (small.updates, small.worth) = (small.bufs[0].is_some(), cached.worth);
         if !small.updates {
             self.write_parts(&mut members, small);
@@ -220,14 +263,20 @@ impl Shard {
         let all_known = cached.known.len() == small.parts.count().into();
         self.read_parts(&mut members, small, cached);
         if all_known {
-            self.write_updated(&mut members, small);
+            let written = self.write_updated(&mut members, small);
+            debug_assert!(written, "a logged write has no cached content");
         }
     }
 
-    /// Writes the data and the updated parities. If the write needs a record, the record is written first.
+    /// Updates the parities, and writes them and the data. If the write needs a record, the record is written first.
+    /// Returns false if the write needs a task instead.
     #[inline]
-    fn write_updated(&self, members: &mut Members, small: &mut Small) {
+    fn write_updated(&self, members: &mut Members, small: &mut Small) -> bool {
         let old = self.update_small(small);
+        if small.logged {
+            scratch::give_back(&self.scratch, [old]);
+            return logged::log(self, members, small);
+        }
         if self.redo.borrow().intends() {
             // The partial-write record is computed from the old data.
             small.bufs[0] = Some(old);
@@ -236,6 +285,7 @@ impl Shard {
             scratch::give_back(&self.scratch, [old]);
             self.write_parts(members, small);
         }
+        true
     }
 
     #[inline]
@@ -259,7 +309,8 @@ impl Shard {
         let now = self.now.get();
         small.begin_phase(Phase::Write, now);
         // The data and parities must be stable before the record is released.
-        let cached = small.record.is_some() && !members.to_flush().is_empty();
+        let recorded = small.record.is_some() || small.logged;
+        let cached = recorded && !members.to_flush().is_empty();
         let durability = if cached { Durability::Fua } else { small.durability };
         for part in 0..small.parts.count() {
             let data = match small.bufs[usize::from(part)].take() {
@@ -281,8 +332,8 @@ impl Shard {
         if !smalls.has_due() {
             return 0;
         }
-        // Nothing below changes this set.
-        let may = self.sets().writable();
+        // Nothing below changes these sets.
+        let sets = self.sets();
         let mut count = 0;
         while let Some(write) = smalls.next_due() {
             count += 1;
@@ -292,15 +343,13 @@ impl Shard {
                 (Phase::Write, true) => self.expel_from_small(&mut smalls, write),
                 (Phase::Read, failed) => {
                     let mut members = self.members.borrow_mut();
-                    let unchanged = members.membership_epoch() == small.membership_epoch
-                        && small.needs().is_subset(may);
-                    if !failed && unchanged {
-                        self.write_updated(&mut members, small);
-                    } else {
+                    let as_planned = !failed && unchanged(&members, small, &sets);
+                    if !(as_planned && self.write_updated(&mut members, small)) {
                         drop(members);
                         self.hand_over(&mut smalls, write);
                     }
                 }
+                (Phase::Log, _) => logged::end(self, &mut smalls, write, &sets),
             }
         }
         count
@@ -309,10 +358,10 @@ impl Shard {
     /// Continues a write whose record is now stable, unless the members changed meanwhile.
     pub(super) fn write_recorded(&self, write: u32) {
         let mut smalls = self.smalls.borrow_mut();
-        let may = self.sets().writable();
+        let sets = self.sets();
         let small = smalls.get(write);
         let mut members = self.members.borrow_mut();
-        if members.membership_epoch() == small.membership_epoch && small.needs().is_subset(may) {
+        if unchanged(&members, small, &sets) {
             self.write_parts(&mut members, small);
         } else {
             drop(members);
@@ -342,9 +391,9 @@ impl Shard {
         for new in small.data.parts() {
             let part = offset..offset + new.len();
             let mut targets: ArrayVec<ParityMut<'_>, PARTS_MAX> = ArrayVec::new();
-            for (index, buf) in parities.iter_mut().flatten().enumerate() {
+            for (index, buf) in small.parts.parities().zip(parities.iter_mut().flatten()) {
                 let bytes = &mut buf.as_mut_slice()[part.clone()];
-                targets.push(ParityMut { index: index as u8, bytes });
+                targets.push(ParityMut { index, bytes });
             }
             let strip = usize::from(small.place.strip);
             let old = &old.as_slice()[part.clone()];
@@ -363,6 +412,7 @@ impl Shard {
         if let Some(record) = small.record.take() {
             self.leave_record(record);
         }
+        logged::leave(self, small);
         self.region_table.borrow_mut().leave(small.region);
         scratch::give_back(&self.scratch, small.take_bufs());
         let (range, durability) = (small.range, small.durability);
@@ -387,6 +437,7 @@ impl Shard {
         if let Some(record) = small.record.take() {
             self.leave_record(record);
         }
+        logged::leave(self, small);
         self.region_table.borrow_mut().leave(small.region);
         if small.updates {
             if small.worth > Worth::Nothing {
@@ -412,17 +463,8 @@ impl Shard {
     /// Reports members that failed parts of a small write, and assigns a task that waits until they are out of use. The
     /// buffers are released and the failure is reported immediately, because all tasks may be waiting for memory.
     fn expel_from_small(&self, smalls: &mut Smalls, write: u32) {
-        let failed: ArrayVec<(u8, Failed), PARTS_MAX> = smalls.take_failed(write).collect();
+        blame_failed(self, smalls, write);
         let small = smalls.get(write);
-        small.missed = PositionSet::EMPTY;
-        for (part, failed) in failed {
-            // A failed write fails the member for every kind of error, because its block is stale from now on.
-            let member = small.parts.member(part);
-            let position = self.geometry.position_of_member(small.place.stripe, member);
-            small.missed.insert(position.expect("written in this stripe"));
-            let failure = self.members.borrow().failure(failed);
-            self.blame(member, failure);
-        }
         scratch::give_back(&self.scratch, small.take_bufs());
         if self.shared.is_lost() {
             self.end_small(smalls, write, Err(LOST));
@@ -441,6 +483,35 @@ impl Shard {
     pub(crate) fn no_small_writes(&self) -> bool {
         self.smalls.borrow().live() == 0
     }
+}
+
+/// Returns the target of a write of `range` like [`Shard::target`], whether or not the write is recorded with its data.
+fn any_target(shard: &Shard, range: LbaRange) -> Option<Target> {
+    let sets = shard.sets();
+    let logged = || shard.target(Access::LoggedWrite, range, sets);
+    shard.target(Access::Write, range, sets).or_else(logged)
+}
+
+/// Reports the members that failed parts of a small write, and records their positions in the write.
+fn blame_failed(shard: &Shard, smalls: &mut Smalls, write: u32) {
+    let failed: ArrayVec<(u8, Failed), PARTS_MAX> = smalls.take_failed(write).collect();
+    let small = smalls.get(write);
+    small.missed = PositionSet::EMPTY;
+    for (part, failed) in failed {
+        // A failed write fails the member for every kind of error, because its block is stale from now on.
+        let member = small.parts.member(part);
+        let position = shard.geometry.position_of_member(small.place.stripe, member);
+        small.missed.insert(position.expect("written in this stripe"));
+        let failure = shard.members.borrow().failure(failed);
+        shard.blame(member, failure);
+    }
+}
+
+/// True if the members have not changed since the write started.
+#[inline]
+fn unchanged(members: &Members, small: &Small, sets: &Sets) -> bool {
+    let may = if small.logged { sets.recordable() } else { sets.writable() };
+    members.membership_epoch() == small.membership_epoch && small.needs().is_subset(may)
 }
 
 /// Completes a small write with failed parts as soon as the failed members are out of use on every shard.

@@ -56,6 +56,8 @@ struct Known {
     /// Only groups with a member that is not in sync or has a replacement are logged.
     impaired: bool,
     copies_may_differ: bool,
+    /// Every shard has applied the absence of members.
+    settled: bool,
 }
 
 impl Known {
@@ -77,6 +79,7 @@ impl Known {
             lagging: self.with(Fault::Lagging),
             sitting_out: self.with(Fault::SittingOut),
             paired: self.with(Fault::Paired),
+            unsettled: if self.settled { MemberSet::EMPTY } else { self.with(Fault::Absent) },
             logged: match self.impaired {
                 true => Logged::Impaired,
                 false => Logged::With(self.with(Fault::Logged)),
@@ -120,16 +123,32 @@ impl Known {
 
     /// The rule for one member: true if it accepts a part of a small write.
     fn takes_part(&self, geometry: &Geometry, member: MemberIndex) -> bool {
-        use Fault::{Absent, Bad, Filled, Lacking, Logged, Paired};
+        self.is_plain(member) && !self.logs(geometry, member)
+    }
+
+    /// The rule for one member: true if it is in sync, without a replacement and without bad blocks.
+    fn is_plain(&self, member: MemberIndex) -> bool {
+        use Fault::{Absent, Bad, Filled, Lacking, Paired};
+        !self.any(member, &[Absent, Lacking, Filled, Paired, Bad])
+    }
+
+    /// True if writes to the member are recorded completely.
+    fn logs(&self, geometry: &Geometry, member: MemberIndex) -> bool {
+        use Fault::{Absent, Filled, Lacking, Logged, Paired};
         let width = usize::from(geometry.width());
         let group = |other: &usize| other / width == member.at() / width;
         let not_plain =
             |other: usize| self.any(MemberIndex(other as u8), &[Absent, Lacking, Filled, Paired]);
-        let logged = match self.impaired {
+        match self.impaired {
             true => (0..geometry.members()).filter(group).any(not_plain),
             false => self.any(member, &[Logged]),
-        };
-        !logged && !self.any(member, &[Absent, Lacking, Filled, Paired, Bad])
+        }
+    }
+
+    /// True if no rule forbids that a small write leaves out absent members.
+    fn may_leave_out(&self) -> bool {
+        let none = |fault| self.with(fault).is_empty();
+        none(Fault::Paired) && (self.settled || none(Fault::Absent))
     }
 
     /// Returns the corresponding input of the planner.
@@ -213,7 +232,9 @@ impl Case<'_> {
         if let Some(Single::Read { members }) = answer {
             self.check_read(&spot, members);
         }
-        self.check_write(&spot, ask(Access::Write));
+        let (plain, logged) = (ask(Access::Write), ask(Access::LoggedWrite));
+        assert!(plain.is_none() || logged.is_none(), "{}", self.what());
+        self.check_write(&spot, plain.or(logged));
     }
 
     /// Returns the expected members of a read.
@@ -293,7 +314,19 @@ impl Case<'_> {
             }
         });
         wanted.extend(parities);
-        let able = wanted.iter().all(|member| self.known.takes_part(geometry, *member));
+        let plain = wanted.iter().all(|member| self.known.takes_part(geometry, *member));
+        let records = !plain && geometry.parity_strips() > 0;
+        if records {
+            // Absent parities are left out.
+            let absent = self.known.with(Fault::Absent);
+            let own = wanted[0];
+            wanted.retain(|member| *member == own || !absent.contains(*member));
+        }
+        let logged = |member: &MemberIndex| {
+            self.known.is_plain(*member) && self.known.logs(geometry, *member)
+        };
+        let recorded = records && wanted.len() > 1 && self.known.may_leave_out();
+        let able = plain || recorded && wanted.iter().all(logged);
         let small = geometry.has_small_writes() && spot.blocks <= WRITE_BLOCKS_MAX;
         let kept = geometry.tolerates(self.known.with(Fault::Absent));
         if !(self.known.trusts() && able && small && kept) {
@@ -302,12 +335,22 @@ impl Case<'_> {
         }
         let parts = match (geometry.scheme(), answer) {
             (Scheme::Copies(_), Some(Single::Mirror(parts))) => parts,
-            (Scheme::Parity(_), Some(Single::Update(parts))) => parts,
+            (Scheme::Parity(_), Some(Single::Update(parts))) if plain => parts,
+            (Scheme::Parity(_), Some(Single::Record(parts))) if !plain => parts,
             (_, other) => panic!("{}: {other:?}", self.what()),
         };
         assert_eq!(parts.members(), wanted, "{}", self.what());
         assert_eq!(usize::from(parts.count()), wanted.len());
         assert!((0..parts.count()).map(|part| parts.member(part)).eq(wanted.iter().copied()));
+        if geometry.parity_strips() > 0 {
+            let role = |member: &MemberIndex| match geometry
+                .role(spot.place.stripe, member.0 % geometry.width())
+            {
+                Role::Parity { index } => index,
+                Role::Data { .. } => unreachable!("only the first part is data"),
+            };
+            assert!(parts.parities().eq(wanted[1..].iter().map(role)), "{}", self.what());
+        }
         // Members that only reads avoid are written, and their old data is read.
         let known = Known {
             faults: self.known.faults.map(|(fault, members)| match fault {
@@ -355,6 +398,7 @@ fn every_known(members: u8) -> impl Iterator<Item = Known> {
             by_request: at % 5 == 0,
             impaired: at % 3 == 0,
             copies_may_differ: at % 11 == 0,
+            settled: at % 13 != 0,
         })
 }
 
@@ -386,6 +430,7 @@ const WELL: Known = Known {
     by_request: false,
     impaired: false,
     copies_may_differ: false,
+    settled: true,
 };
 
 #[test]

@@ -13,10 +13,9 @@ use super::Reader;
 use crate::limits::TIMEOUT_CHECK;
 use crate::message::Origin;
 use crate::shard::members::{
-    DirectRead, Failed, Members, Part, PartBack, PartIo, PartTaken, Unplaced, Whole,
+    DirectRead, Failed, Members, Out, Part, PartBack, PartIo, PartTaken, Strays, Unplaced, Whole,
     next_generation,
 };
-use crate::shard::parts::{Out, Strays};
 
 /// A wanted degraded read. The read holds its band.
 pub(super) struct Wanted {

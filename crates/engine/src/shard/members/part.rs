@@ -45,7 +45,8 @@ impl Members {
     #[inline]
     pub(crate) fn read_part(&mut self, now: Nanos, part: Part, data: SgMut) -> Sent {
         let submit = |queue: &mut dyn IoQueue, token, at, data| queue.submit_read(token, at, data);
-        self.send_part(now, part, data, submit, |data| Op::Read { at: part.at, data })
+        let op = |data| Op::Read { at: part.at, data };
+        self.send_part(now, (part, Target::Data), data, submit, op)
     }
 
     /// Writes a part of a small write.
@@ -61,7 +62,16 @@ impl Members {
             queue.submit_write(token, at, data, durability)
         };
         let op = |data| Op::Write { at: part.at, data, durability };
-        self.send_part(now, part, data, submit, op)
+        self.send_part(now, (part, Target::Data), data, submit, op)
+    }
+
+    /// Writes the record of a part of a small write, at the byte address in the part.
+    pub(crate) fn log_part(&mut self, now: Nanos, part: Part, data: Sg) -> Sent {
+        let submit = |queue: &mut dyn IoQueue, token, at, data| {
+            queue.submit_write(token, at, data, Durability::Fua)
+        };
+        let op = |data| Op::Write { at: part.at, data, durability: Durability::Fua };
+        self.send_part(now, (part, Target::Log), data, submit, op)
     }
 
     /// Submits `data` to the member's queue if the queue accepts I/Os now; otherwise makes the part an ordinary I/O.
@@ -70,7 +80,7 @@ impl Members {
     fn send_part<D>(
         &mut self,
         now: Nanos,
-        part: Part,
+        (part, target): (Part, Target),
         data: D,
         submit: impl FnOnce(&mut dyn IoQueue, Token, Lba, D) -> Result<(), Io>,
         op: impl FnOnce(D) -> Op,
@@ -80,7 +90,10 @@ impl Members {
         if place.takes()
             && let Some(queue) = &mut place.queue
         {
-            let lba = place.area.lba(at, self.block_size);
+            let lba = match target {
+                Target::Data => place.area.lba(at, self.block_size),
+                Target::Raw | Target::Log => Lba(at.0 >> place.area.device_shift),
+            };
             return match submit(&mut **queue, Named::Part { io, generation }.token(), lba, data) {
                 Ok(()) => {
                     place.outstanding += 1;
@@ -88,14 +101,20 @@ impl Members {
                     self.parts += 1;
                     Sent::Direct
                 }
-                Err(back) => self.send_ordinary(now, io, member, moved(back.op, at)),
+                Err(back) => self.send_ordinary(now, io, (member, target), moved(back.op, at)),
             };
         }
-        self.send_ordinary(now, io, member, op(data))
+        self.send_ordinary(now, io, (member, target), op(data))
     }
 
-    fn send_ordinary(&mut self, now: Nanos, io: PartIo, member: MemberIndex, op: Op) -> Sent {
-        self.send(now, Waiter::Part(io), member, Target::Data, op);
+    fn send_ordinary(
+        &mut self,
+        now: Nanos,
+        io: PartIo,
+        (member, target): (MemberIndex, Target),
+        op: Op,
+    ) -> Sent {
+        self.send(now, Waiter::Part(io), member, target, op);
         Sent::Ordinary
     }
 

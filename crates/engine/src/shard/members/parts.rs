@@ -10,14 +10,14 @@ use strake_block::Token;
 use strake_units::Set;
 use strake_units::set::{IndexOf, Kind};
 
-use super::members::{Failed, PartIo, Sent};
+use super::{Failed, PartIo, Sent};
 
 /// Parts of one small write or degraded read.
-pub(super) type PartSet = Set<OfParts>;
+pub(in crate::shard) type PartSet = Set<OfParts>;
 
 /// The kind of a [`PartSet`]. It has no values: a part is a `u8`.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum OfParts {}
+pub(in crate::shard) enum OfParts {}
 
 impl Kind for OfParts {
     type Index = u8;
@@ -37,7 +37,7 @@ impl IndexOf<OfParts> for u8 {
 
 /// The parts of one small write or degraded read that are in progress.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Out {
+pub(in crate::shard) struct Out {
     /// Parts that devices have under the parts' own tokens.
     unpromoted: PartSet,
     /// Parts that are ordinary I/Os. No part is in both sets.
@@ -47,7 +47,7 @@ pub(super) struct Out {
 impl Out {
     /// Records that a part was sent.
     #[inline]
-    pub(super) fn sent(&mut self, part: u8, sent: Sent) {
+    pub(in crate::shard) fn sent(&mut self, part: u8, sent: Sent) {
         match sent {
             Sent::Direct => self.unpromoted.insert(part),
             Sent::Ordinary => self.ordinary.insert(part),
@@ -56,7 +56,7 @@ impl Out {
 
     /// Records the completion of a part. Returns true if no part is in progress.
     #[inline]
-    pub(super) fn back(&mut self, part: u8) -> bool {
+    pub(in crate::shard) fn back(&mut self, part: u8) -> bool {
         self.unpromoted.remove(part);
         self.ordinary.remove(part);
         (self.unpromoted | self.ordinary).is_empty()
@@ -64,12 +64,12 @@ impl Out {
 
     /// Returns the parts that devices have under the parts' own tokens and that were not promoted.
     #[inline]
-    pub(super) fn unpromoted(&self) -> PartSet {
+    pub(in crate::shard) fn unpromoted(&self) -> PartSet {
         self.unpromoted
     }
 
     /// Records that all parts in progress are ordinary I/Os.
-    pub(super) fn promote(&mut self) {
+    pub(in crate::shard) fn promote(&mut self) {
         self.ordinary |= self.unpromoted;
         self.unpromoted = PartSet::EMPTY;
     }
@@ -77,7 +77,7 @@ impl Out {
 
 /// Rare information about parts, stored outside the entries of a table.
 #[derive(Default)]
-pub(super) struct Strays {
+pub(in crate::shard) struct Strays {
     /// Failed parts of all entries.
     failed: Vec<(PartIo, Failed)>,
     /// Parts that were promoted while a device had them: the token of the part, and the ordinary I/O.
@@ -86,30 +86,33 @@ pub(super) struct Strays {
 
 impl Strays {
     /// Records the failure of a part.
-    pub(super) fn fail(&mut self, io: PartIo, failed: Failed) {
+    pub(in crate::shard) fn fail(&mut self, io: PartIo, failed: Failed) {
         self.failed.push((io, failed));
     }
 
     /// Removes and returns the failed parts of entry `number` with their errors.
-    pub(super) fn take_failed(&mut self, number: u32) -> impl Iterator<Item = (u8, Failed)> + '_ {
+    pub(in crate::shard) fn take_failed(
+        &mut self,
+        number: u32,
+    ) -> impl Iterator<Item = (u8, Failed)> + '_ {
         let failed = self.failed.extract_if(.., move |(io, _)| io.number == number);
         failed.map(|(io, failed)| (io.part, failed))
     }
 
     /// Returns the failed parts of writes or reads that still have outstanding parts.
-    pub(super) fn failed(&self) -> impl Iterator<Item = Failed> + '_ {
+    pub(in crate::shard) fn failed(&self) -> impl Iterator<Item = Failed> + '_ {
         self.failed.iter().map(|(_, failed)| *failed)
     }
 
     /// Records that a part became an ordinary I/O while its device had it.
-    pub(super) fn promote(&mut self, promoted: (Token, u32)) {
+    pub(in crate::shard) fn promote(&mut self, promoted: (Token, u32)) {
         self.promoted.push(promoted);
     }
 
     /// Removes and returns the ordinary I/O of the promoted part with this token. Callers check this first for every
     /// part, because generations repeat after 2^30 phases of an entry.
     #[inline]
-    pub(super) fn take_promoted(&mut self, token: Token) -> Option<u32> {
+    pub(in crate::shard) fn take_promoted(&mut self, token: Token) -> Option<u32> {
         if self.promoted.is_empty() {
             return None;
         }

@@ -8,7 +8,7 @@ use super::parity_cache::{Column, Left, Worth};
 use super::table::Small;
 use super::{Shard, Target};
 use crate::limits::PARITY_CACHE_BYTES_MAX;
-use crate::shard::parts::PartSet;
+use crate::shard::members::PartSet;
 use crate::shard::scratch;
 
 /// The buffers of the parts of a small write, in order.
@@ -27,17 +27,23 @@ impl Shard {
     /// `None` and no buffers if the region or the memory is not available now.
     #[inline(always)]
     pub(super) fn small_bufs(&self, target: &Target, bufs: &mut PartBufs) -> Option<Cached> {
-        let Scheme::Parity(parities) = self.geometry.scheme() else {
+        let Scheme::Parity(_) = self.geometry.scheme() else {
             let none = Cached { known: PartSet::EMPTY, worth: Worth::Nothing };
             return self.region_table.borrow_mut().enter_now(target.region).then_some(none);
         };
         let Spot { place, blocks, .. } = target.spot;
         let bytes = (blocks as usize) << self.geometry.block_size().shift();
         let column = Column { band: target.spot.band(), offset: place.offset, blocks };
-        let mut cached = match self.take_cached(&column) {
+        let left = if target.logged {
+            self.forget_cached(column.band);
+            None
+        } else {
+            self.take_cached(&column)
+        };
+        let mut cached = match left {
             Some(left) => self.put_cached(left, target, bytes, bufs)?,
             None => {
-                let bufs = &mut bufs[..1 + usize::from(parities)];
+                let bufs = &mut bufs[..usize::from(target.parts.count())];
                 if !scratch::fill_now(&self.scratch, bufs, bytes) {
                     return None;
                 }
@@ -49,7 +55,7 @@ impl Shard {
             return None;
         }
         // From here on, the write will start.
-        if bytes <= PARITY_CACHE_BYTES_MAX {
+        if bytes <= PARITY_CACHE_BYTES_MAX && !target.logged {
             let worth = self.parity_cache.borrow_mut().touch(&column, place.strip);
             cached.worth = cached.worth.max(worth);
         }

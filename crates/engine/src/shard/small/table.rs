@@ -4,7 +4,7 @@
 //! [`Out`] describes the states of a part in progress. A small write cannot overlap the copy of its band to a
 //! replacement, because the copy takes the band.
 
-use strake_block::{BufMut, Durability, Op, Sg};
+use strake_block::{Buf, BufMut, Durability, Op, Sg};
 use strake_raid::{PARTS_MAX, Parts, Place};
 use strake_units::{
     Lba, LbaRange, MemberIndex, MemberSet, Nanos, PositionSet, RegionIndex, StripeIndex,
@@ -14,14 +14,15 @@ use super::strips::PartBufs;
 use super::{
     Caller, Failed, Members, Origin, PartIo, RecordIndex, TIMEOUT_CHECK, Unplaced, Whole, Worth,
 };
-use crate::shard::members::{Part, PartBack, PartTaken, next_generation};
-use crate::shard::parts::{Out, Strays};
+use crate::shard::members::{Out, Part, PartBack, PartTaken, Strays, next_generation};
 
 /// The phase of a small write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     /// The parts are read. With copies, there is no such phase.
     Read,
+    /// The record of the parts is written to the redo log. Most small writes have no such phase.
+    Log,
     /// The parts are written.
     Write,
 }
@@ -38,6 +39,8 @@ pub(crate) struct Small {
     pub(super) out: Out,
     /// True if the parities are computed from the data that are read.
     pub(super) updates: bool,
+    /// True if the parts are recorded in the redo log.
+    pub(super) logged: bool,
     /// The part of the column to cache.
     pub(super) worth: Worth,
     pub(super) durability: Durability,
@@ -73,6 +76,7 @@ impl Small {
             failed: false,
             out: Out::default(),
             updates: false,
+            logged: false,
             worth: Worth::Nothing,
             durability: Durability::Normal,
             record: None,
@@ -142,6 +146,13 @@ impl Small {
         Part { io, generation, member: self.parts.member(part), at }
     }
 
+    /// Returns the new bytes of a part: the data, or an updated parity.
+    pub(super) fn content(&self, part: u8) -> impl Iterator<Item = &[u8]> {
+        let data = if part == 0 { self.data.parts() } else { &[] };
+        let parity = if part == 0 { None } else { self.bufs[usize::from(part)].as_ref() };
+        data.iter().map(Buf::as_slice).chain(parity.map(BufMut::as_slice))
+    }
+
     /// Takes the buffers of all parts.
     #[inline]
     pub(super) fn take_bufs(&mut self) -> impl Iterator<Item = BufMut> + '_ {
@@ -157,7 +168,7 @@ impl Small {
             Op::Write { data, .. } => {
                 let data = std::mem::take(data);
                 if part > 0 && self.updates {
-                    // No other owner shares the memory.
+                    // No other owner shares the memory. A part of a record has several pieces, which the record keeps.
                     *place = data.into_single().and_then(|buf| buf.reclaim().ok());
                 } else if self.data.parts().is_empty() {
                     self.data = data;

@@ -21,6 +21,13 @@ impl From<Buf> for Sg {
     }
 }
 
+impl From<[Buf; 2]> for Sg {
+    #[inline]
+    fn from(bufs: [Buf; 2]) -> Self {
+        Self { parts: Parts::two(bufs) }
+    }
+}
+
 impl Sg {
     /// Total bytes.
     #[inline]

@@ -73,6 +73,14 @@ impl<T: Piece> Parts<T> {
         Self::One(piece)
     }
 
+    #[inline]
+    pub(super) fn two([first, second]: [T; 2]) -> Self {
+        let mut pieces = take_spare();
+        pieces.push(first);
+        pieces.push(second);
+        Self::More(More(Some(pieces)))
+    }
+
     /// Bytes of all pieces.
     #[inline]
     pub(super) fn len(&self) -> usize {

@@ -388,7 +388,7 @@ impl Bands {
             Work::Write { range, fill, durability } => {
                 assert!(writes.items.is_empty(), "every write of the last batch was answered");
                 writes.items.push(WriteItem { range, fill, origin });
-                writes.segments = geometry.segments(band, range);
+                geometry.segments_into(band, range, &mut writes.segments);
                 (writes.durability, writes.zeroed) = (durability, StripSet::EMPTY);
                 if merge {
                     self.merge(entry, geometry, writes);

@@ -208,13 +208,13 @@ impl Shard {
 
     /// Computes new parity by adding the change of the data to the old parity. `reads` contains old data and old
     /// parity. Returns the parity buffers in the order of the plan's parity writes, and releases the old data.
-    pub(crate) fn modify(&self, plan: &Plan, batch: &WriteBatch, reads: ReadBufs) -> ReadBufs {
+    pub(crate) fn modify(&self, plan: &Plan, batch: &WriteBatch, reads: &mut ReadBufs) -> ReadBufs {
         let k = self.geometry.data_strips();
         let code = self.code.as_ref().expect("only parity schemes read-modify-write");
         let mut parity = ReadBufs::new();
         let mut old = ArrayVec::<(u8, BufMut), STRIPS_MAX>::new();
         let mut indices = ArrayVec::<u8, STRIPS_MAX>::new();
-        for (read, buf) in plan.reads.iter().zip(reads) {
+        for (read, buf) in plan.reads.iter().zip(reads.drain(..)) {
             if read.strip >= k {
                 indices.push(read.strip - k);
                 parity.push(buf);
@@ -252,12 +252,11 @@ impl Shard {
         &self,
         plan: &Plan,
         batch: &WriteBatch,
-        mut reads: ReadBufs,
-        mut recovered: ReadBufs,
+        (reads, recovered): (&mut ReadBufs, &mut ReadBufs),
         loan: &mut Loan,
     ) -> ReadBufs {
-        let parity = self.encode_from(plan, batch, (&mut reads, &mut recovered), loan);
-        scratch::give_back(&self.scratch, reads.into_iter().chain(recovered));
+        let parity = self.encode_from(plan, batch, (reads, recovered), loan);
+        scratch::give_back(&self.scratch, reads.drain(..).chain(recovered.drain(..)));
         parity
     }
 

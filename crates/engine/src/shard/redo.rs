@@ -467,7 +467,7 @@ impl Shard {
         for write in plan.writes.iter() {
             let slot = self.geometry.member(band.stripe, write.position);
             self.payload(plan, (batch, parity), write.strip, &mut payload);
-            let escaped = marks(payload.iter().map(|(_, buf)| buf.as_slice()));
+            let escaped = marks(&payload);
             escape_marked(&mut payload, escaped);
             let crc = payload.iter().fold(0, |crc, (_, buf)| crc32c_append(crc, buf.as_slice()));
             parts.push(RedoPart {
@@ -556,18 +556,18 @@ fn issue_record(
 }
 
 /// Returns the blocks of a payload that look like a header, as a mask.
-pub(super) fn marks<'a>(payload: impl Iterator<Item = &'a [u8]>) -> u64 {
+fn marks(payload: &Payload) -> u64 {
     let mut marks = 0;
     let mut at = 0;
-    for bytes in payload {
+    for (_, buf) in payload {
         let mut start = usize::next_multiple_of(at, REDO_BLOCK_BYTES) - at;
-        while start < bytes.len() {
-            if must_escape(&bytes[start..]) {
+        while start < buf.len() {
+            if must_escape(&buf.as_slice()[start..]) {
                 marks |= 1 << ((at + start) / REDO_BLOCK_BYTES);
             }
             start += REDO_BLOCK_BYTES;
         }
-        at += bytes.len();
+        at += buf.len();
     }
     marks
 }

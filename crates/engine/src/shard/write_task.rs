@@ -68,6 +68,7 @@ async fn write_window(shard: &Shard, group: Group, band: Band, batch: &WriteBatc
     let mut excluded = Excluded::over(shard, band, hull(&batch.segments));
     let mut since = shard.members.borrow().membership_epoch();
     let mut agrees = false;
+    let mut plan = Plan::new();
     loop {
         let health = excluded.apply(shard.health(band));
         agrees |= health.parity_trusted;
@@ -90,9 +91,9 @@ async fn write_window(shard: &Shard, group: Group, band: Band, batch: &WriteBatc
             purpose: Purpose::Write,
             copy_hint: 0,
         };
-        let Ok(plan) = strake_raid::plan(&shard.geometry, &query) else {
+        if strake_raid::plan_into(&shard.geometry, &query, &mut plan).is_err() {
             return Ended::Stuck(Stuck { blocks: excluded.unreadable, health });
-        };
+        }
         let logged = shard.is_logged(band.stripe);
         let Some(mut loan) = shard.borrow(&plan).await else {
             return Ended::Done(Err(LOST));
@@ -102,7 +103,7 @@ async fn write_window(shard: &Shard, group: Group, band: Band, batch: &WriteBatc
             scratch::end(&shard.scratch, loan);
             continue;
         }
-        let reads = match shard.read_all(group, band, &plan, &mut loan).await {
+        let mut reads = match shard.read_all(group, band, &plan, &mut loan).await {
             Ok(reads) => reads,
             Err(failed) => {
                 scratch::end(&shard.scratch, loan);
@@ -120,10 +121,10 @@ async fn write_window(shard: &Shard, group: Group, band: Band, batch: &WriteBatc
                 None
             }
             Strategy::Direct => Some(ReadBufs::new()),
-            Strategy::ReadModifyWrite => Some(shard.modify(&plan, batch, reads)),
+            Strategy::ReadModifyWrite => Some(shard.modify(&plan, batch, &mut reads)),
             Strategy::FullStripe | Strategy::ReconstructWrite | Strategy::Degraded => {
-                let recovered = shard.recover(&plan, &reads, &mut loan);
-                Some(shard.encode(&plan, batch, reads, recovered, &mut loan))
+                let mut recovered = shard.recover(&plan, &reads, &mut loan);
+                Some(shard.encode(&plan, batch, (&mut reads, &mut recovered), &mut loan))
             }
         };
         scratch::end(&shard.scratch, loan);

@@ -11,6 +11,9 @@ const BLOCK: usize = 4096;
 /// Bytes of the first and the second stream of a block. The third stream is longer.
 const STREAM: usize = 1360;
 
+/// Bytes of each stream in a step of the loop. They divide the first and the second stream.
+const UNROLLED: usize = 80;
+
 /// The products of every half byte of a state with the zeroes of the second and of the third stream.
 const SECOND: Products = products(STREAM);
 const THIRD: Products = products(BLOCK - 2 * STREAM);
@@ -34,8 +37,8 @@ pub(super) fn continued(mut state: u32, bytes: &[u8]) -> u32 {
 fn after_block(state: u32, block: &[u8; BLOCK]) -> u32 {
     let (first, rest) = block.split_at(STREAM);
     let (second, third) = rest.split_at(STREAM);
-    let (first, second) = (first.as_chunks::<40>().0, second.as_chunks::<40>().0);
-    let (third, tail) = third.as_chunks::<40>();
+    let (first, second) = (first.as_chunks::<UNROLLED>().0, second.as_chunks::<UNROLLED>().0);
+    let (third, tail) = third.as_chunks::<UNROLLED>();
     let (mut a, mut b, mut c) = (u64::from(state), 0, 0);
     for ((x, y), z) in first.iter().zip(second).zip(third) {
         for ((x, y), z) in x.as_chunks().0.iter().zip(y.as_chunks().0).zip(z.as_chunks().0) {

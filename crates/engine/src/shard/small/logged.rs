@@ -12,7 +12,8 @@
 use arrayvec::ArrayVec;
 use strake_block::buf::SEGMENTS_MAX;
 use strake_block::{Buf, Sg};
-use strake_ondisk::{RedoPart, encode_redo_again};
+use strake_ondisk::redo::must_escape;
+use strake_ondisk::{REDO_BLOCK_BYTES, RedoPart, encode_redo_again};
 use strake_parity::checksum::crc32c_append;
 use strake_raid::{PARTS_MAX, Sets};
 use strake_units::Lba;
@@ -21,7 +22,7 @@ use super::table::Phase;
 use super::{Members, Small, Smalls, blame_failed, unchanged};
 use crate::message::View;
 use crate::shard::Shard;
-use crate::shard::redo::{Entry, header_without, marks};
+use crate::shard::redo::{Entry, header_without};
 
 /// The record of a small write. Few small writes have one, so it is stored outside the table of small writes.
 #[derive(Default)]
@@ -65,16 +66,19 @@ pub(super) fn log(shard: &Shard, members: &mut Members, small: &mut Small) -> bo
     let mut records = shard.records.borrow_mut();
     let record = &mut records.0[small.number() as usize];
     for part in 0..count {
-        let mut list = Sg::from(header.clone());
-        let mut add = |buf: Buf| list.push(buf).expect("a list has room for a header");
-        if part == 0 {
-            small.data.parts().iter().cloned().for_each(&mut add);
+        let list = if part == 0 {
+            let (first, rest) = small.data.parts().split_first().expect("a write has data");
+            let mut list = Sg::from([header.clone(), first.clone()]);
+            for piece in rest {
+                list.push(piece.clone()).expect("a list has room for a header");
+            }
+            list
         } else {
             let parity = small.bufs[usize::from(part)].take().expect("it was updated");
             let parity = parity.freeze();
-            add(parity.clone());
-            record.parities.push(parity);
-        }
+            record.parities.push(parity.clone());
+            Sg::from([header.clone(), parity])
+        };
         let sent = members.log_part(now, small.part(part, Lba(entry.at)), list);
         small.out.sent(part, sent);
     }
@@ -82,20 +86,30 @@ pub(super) fn log(shard: &Shard, members: &mut Members, small: &mut Small) -> bo
     true
 }
 
-/// Returns the rows of the record of a small write, or `None` if a block looks like a header.
+/// Returns the rows of the record of a small write, or `None` if a block looks like a header or is in two pieces.
 fn rows(shard: &Shard, small: &Small) -> Option<ArrayVec<RedoPart, PARTS_MAX>> {
     let redo = shard.redo.borrow();
     let mut rows = ArrayVec::new();
     for (part, &slot) in small.written_on().iter().enumerate() {
-        if marks(small.content(part as u8)) != 0 {
-            return None;
+        let (mut crc, mut at) = (0, 0);
+        for mut bytes in small.content(part as u8) {
+            if !usize::is_multiple_of(at, REDO_BLOCK_BYTES) {
+                return None;
+            }
+            (crc, at) = (crc32c_append(crc, bytes), at + bytes.len());
+            while !bytes.is_empty() {
+                if must_escape(bytes) {
+                    return None;
+                }
+                bytes = &bytes[REDO_BLOCK_BYTES.min(bytes.len())..];
+            }
         }
         rows.push(RedoPart {
             slot,
             uuid: redo.uuid(slot),
             offset: small.place.offset,
             blocks: small.range.blocks as u32,
-            crc: small.content(part as u8).fold(0, crc32c_append),
+            crc,
             escaped: 0,
         });
     }

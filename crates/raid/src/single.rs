@@ -277,13 +277,13 @@ impl Parts {
     pub const NONE: Self = Self { members: [MemberIndex(0); PARTS_MAX], count: 0, parities: 0 };
 
     #[inline(always)]
-    fn new(count: u8, member: impl Fn(u8) -> MemberIndex) -> Self {
+    fn new(count: u8, parities: u8, member: impl Fn(u8) -> MemberIndex) -> Self {
         // Entries after the last part are not used: to compute them is faster than to count.
         let mut members = [MemberIndex(0); PARTS_MAX];
         for (part, place) in members.iter_mut().enumerate() {
             *place = member(part as u8);
         }
-        Self { members, count, parities: low_bits(count.saturating_sub(1)) as u8 }
+        Self { members, count, parities }
     }
 
     /// Returns the member of the own strip and then those of the parities, or the members of the copies.
@@ -440,12 +440,15 @@ fn write(geometry: &Geometry, spot: &Spot, sets: &Sets) -> Option<Single> {
     }
     Some(match geometry.scheme() {
         Scheme::Copies(copies) => {
-            Single::Mirror(Parts::new(copies, |copy| MemberIndex(own.0 + copy)))
+            Single::Mirror(Parts::new(copies, 0, |copy| MemberIndex(own.0 + copy)))
         }
-        Scheme::Parity(parities) => Single::Update(Parts::new(1 + parities, |part| match part {
-            0 => own,
-            _ => spot.map.member(spot.map.position_of_parity(part - 1)),
-        })),
+        Scheme::Parity(parities) => {
+            let member = |part| match part {
+                0 => own,
+                _ => spot.map.member(spot.map.position_of_parity(part - 1)),
+            };
+            Single::Update(Parts::new(1 + parities, low_bits(parities) as u8, member))
+        }
     })
 }
 

@@ -486,8 +486,18 @@ impl Shard {
 }
 
 /// Returns the target of a write of `range` like [`Shard::target`], whether or not the write is recorded with its data.
+#[inline(always)]
 fn any_target(shard: &Shard, range: LbaRange) -> Option<Target> {
     let sets = shard.sets();
+    if sets.recordable().is_empty() {
+        return shard.target(Access::Write, range, sets);
+    }
+    target_of_any_kind(shard, range, sets)
+}
+
+/// A separate function, because other writes are faster without this case.
+#[inline(never)]
+fn target_of_any_kind(shard: &Shard, range: LbaRange, sets: Sets) -> Option<Target> {
     let logged = || shard.target(Access::LoggedWrite, range, sets);
     shard.target(Access::Write, range, sets).or_else(logged)
 }

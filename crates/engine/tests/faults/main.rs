@@ -33,6 +33,7 @@ mod scrub_copies;
 mod scrub_damage;
 mod silent;
 mod slow;
+mod small_records;
 mod stage;
 mod start;
 mod survivors;

@@ -46,9 +46,15 @@ impl Records {
 }
 
 /// Writes the record of a small write whose parities are updated, and returns true. Returns false if the write
-/// needs a task: there is no space now, or the content looks like a header and would have to be copied.
+/// needs a task: there is no space now, the content looks like a header and would have to be copied, or the array has
+/// failed.
 #[inline(never)]
 pub(super) fn log(shard: &Shard, members: &mut Members, small: &mut Small) -> bool {
+    if shard.shared.is_lost() {
+        // A failed array releases records of writes that were executed only in part. A later record would have a floor
+        // above them, so that no start would replay them.
+        return false;
+    }
     let count = small.parts.count();
     if small.data.parts().len() >= SEGMENTS_MAX {
         return false;

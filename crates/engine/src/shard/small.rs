@@ -319,7 +319,10 @@ impl Shard {
                 None if !small.updates && part + 1 == small.parts.count() => {
                     std::mem::take(&mut small.data)
                 }
-                None => small.data.clone(),
+                None => {
+                    debug_assert!(part == 0 || !small.updates, "a parity has its own buffer");
+                    small.data.clone()
+                }
             };
             let sent = members.write_part(now, small.part(part, at), data, durability);
             small.out.sent(part, sent);

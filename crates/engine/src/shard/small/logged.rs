@@ -147,8 +147,10 @@ fn take_record(shard: &Shard, small: &mut Small, written: bool) {
     record.header.take().into_iter().for_each(|header| redo.give_page(header));
     let bytes = small.data.len();
     for (place, parity) in small.bufs[1..].iter_mut().zip(record.parities.drain(..)) {
-        // A drive that timed out keeps the buffer.
-        *place = parity.reclaim().ok();
+        let parity = parity.reclaim();
+        // Only a drive that timed out keeps a buffer, and then the write of the record has failed.
+        assert!(parity.is_ok() || !written, "a drive that has answered keeps no buffer");
+        *place = parity.ok();
         // The buffer has its original size again.
         place.iter_mut().for_each(|buf| buf.truncate(bytes));
     }

@@ -306,8 +306,9 @@ impl Shard {
                 add(code, strip, old, 0, &mut parity, &indices);
                 continue;
             }
-            // A plan leaves no data strip of its window unknown.
-            for (_, offset, part) in new.iter().filter(|(of, _, _)| *of == strip) {
+            let mut parts = new.iter().filter(|(of, _, _)| *of == strip).peekable();
+            assert!(parts.peek().is_some(), "a plan leaves no data strip of its window unknown");
+            for (_, offset, part) in parts {
                 add(code, strip, part.as_slice(), *offset, &mut parity, &indices);
             }
         }

@@ -163,6 +163,8 @@ pub fn encode_redo_again(header: &RedoHeader, parts: &[RedoPart], offset: u64, o
         put(row, 16, &part.escaped.to_le_bytes());
         put(row, 24, &part.uuid.0);
     }
+    let unused = &out[AT_PARTS + parts.len() * PART_BYTES..AT_CRC];
+    debug_assert!(unused.iter().all(|byte| *byte == 0), "a used block contains only a header");
     head(header, parts.len() as u8, 0, offset, out);
     let crc = if parts.len() <= ROWS_SHORT {
         padded_crc(crc32c::crc32c(&out[..AT_ZEROES]))

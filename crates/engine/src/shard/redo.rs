@@ -11,6 +11,8 @@
 //!       --> in place, stable --> members that failed are out of use --> the place is given up
 //! ```
 
+mod escapes;
+
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -18,7 +20,6 @@ use std::task::Poll;
 
 use arrayvec::ArrayVec;
 use strake_block::{Buf, BufMut, BufPool, Durability, Op, Sg};
-use strake_ondisk::redo::{escape, must_escape};
 pub(super) use strake_ondisk::ring::Entry;
 use strake_ondisk::ring::{Offer, Ring};
 use strake_ondisk::{
@@ -38,6 +39,7 @@ use super::members::{Group, IoSlot, settled};
 use super::wait::WaitQueue;
 use crate::message::{Peer, ToLeader, View};
 use crate::slab::Slab;
+use escapes::{copied, escape_marked, marks};
 
 /// The properties of the array in records: its members and its consistency mode.
 #[derive(Clone, Debug)]
@@ -553,48 +555,4 @@ fn issue_record(
         issue(list);
     }
     slots
-}
-
-/// Returns the blocks of a payload that look like a header, as a mask.
-fn marks(payload: &Payload) -> u64 {
-    let mut marks = 0;
-    let mut at = 0;
-    for (_, buf) in payload {
-        let mut start = usize::next_multiple_of(at, REDO_BLOCK_BYTES) - at;
-        while start < buf.len() {
-            if must_escape(&buf.as_slice()[start..]) {
-                marks |= 1 << ((at + start) / REDO_BLOCK_BYTES);
-            }
-            start += REDO_BLOCK_BYTES;
-        }
-        at += buf.len();
-    }
-    marks
-}
-
-/// Escapes the blocks of the payload that `marks` names. Clients almost never write such blocks, so a copy is made.
-fn escape_marked(payload: &mut Payload, marks: u64) {
-    if marks == 0 {
-        return;
-    }
-    let mut at = 0;
-    for (_, buf) in payload {
-        let mut changed = copied(buf);
-        let mut start = usize::next_multiple_of(at, REDO_BLOCK_BYTES) - at;
-        while start < changed.len() {
-            if marks & 1 << ((at + start) / REDO_BLOCK_BYTES) != 0 {
-                escape(&mut changed.as_mut_slice()[start..]);
-            }
-            start += REDO_BLOCK_BYTES;
-        }
-        at += changed.len();
-        *buf = changed.freeze();
-    }
-}
-
-/// Returns a copy of the bytes in new memory.
-fn copied(buf: &Buf) -> BufMut {
-    let mut copy = BufMut::alone(buf.len());
-    copy.as_mut_slice().copy_from_slice(buf.as_slice());
-    copy
 }

@@ -144,7 +144,11 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
         for op in shard.members.borrow_mut().take_orphans() {
             match op {
                 Op::Read { data, .. } => scratch::give_back(&shard.scratch, data.into_parts()),
-                Op::Write { data, .. } => scratch::give_back_list(&shard.scratch, data),
+                Op::Write { data, .. } => {
+                    let mut redo = shard.redo.borrow_mut();
+                    let others = data.into_parts().filter_map(|buf| redo.take_late_page(buf));
+                    scratch::give_back_frozen(&shard.scratch, others);
+                }
                 Op::Flush | Op::Deallocate { .. } | Op::WriteZeroes { .. } => {}
             }
         }

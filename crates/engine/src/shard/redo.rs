@@ -201,6 +201,16 @@ impl Redo {
         self.waiting.wake_all();
     }
 
+    /// Takes back a page that a drive returned late, or returns the buffer because it is no page.
+    pub(super) fn take_late_page(&mut self, buf: Buf) -> Option<Buf> {
+        if !self.pages.is_in(buf.arena()) {
+            return Some(buf);
+        }
+        self.pages.put_frozen(buf);
+        self.waiting.wake_all();
+        None
+    }
+
     /// Returns a block for a header. If a drive that timed out keeps the block, another block replaces it.
     pub(super) fn give_page(&mut self, page: Buf) {
         match page.reclaim() {

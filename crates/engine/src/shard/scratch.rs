@@ -313,8 +313,13 @@ pub(crate) fn end(scratch: &RefCell<Scratch>, Loan { mut lists, .. }: Loan) {
 
 /// Releases frozen buffers of a completed write. Parts that other owners still share are not released.
 pub(crate) fn give_back_list(scratch: &RefCell<Scratch>, list: Sg) {
+    give_back_frozen(scratch, list.into_parts());
+}
+
+/// Releases frozen buffers like [`give_back_list`].
+pub(crate) fn give_back_frozen(scratch: &RefCell<Scratch>, bufs: impl IntoIterator<Item = Buf>) {
     let mut scratch = scratch.borrow_mut();
-    for part in list.into_parts() {
+    for part in bufs {
         if let Ok(whole) = Buf::reclaim(part) {
             scratch.put(whole);
         }

@@ -140,6 +140,22 @@ impl Ring {
 
     /// Returns space for a record of `bytes` bytes, if there is space now.
     pub fn place(&mut self, bytes: u64) -> Option<Entry> {
+        let at = self.next(bytes)?;
+        self.sequence += 1;
+        self.head = at + bytes;
+        self.recording += 1;
+        self.live.push_back(Live { sequence: self.sequence, at, done: false });
+        Some(Entry { sequence: self.sequence, at: self.start + at, floor: self.floor })
+    }
+
+    /// True if there is space for a record of `bytes` bytes now.
+    #[must_use]
+    pub fn has_room(&self, bytes: u64) -> bool {
+        self.next(bytes).is_some()
+    }
+
+    /// Returns the start of the next record, if there is space for `bytes` bytes.
+    fn next(&self, bytes: u64) -> Option<u64> {
         let at = if self.head <= self.line { self.head } else { REDO_LEAD_BYTES };
         let free = match self.live.front() {
             None => true,
@@ -147,14 +163,13 @@ impl Ring {
             Some(front) if at <= front.at => at + bytes <= front.at && self.head != front.at,
             Some(_) => true,
         };
-        if !free {
-            return None;
-        }
-        self.sequence += 1;
-        self.head = at + bytes;
-        self.recording += 1;
-        self.live.push_back(Live { sequence: self.sequence, at, done: false });
-        Some(Entry { sequence: self.sequence, at: self.start + at, floor: self.floor })
+        free.then_some(at)
+    }
+
+    /// True if the write of every record is complete.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.recording == 0 && self.live.iter().all(|live| live.done)
     }
 
     /// Returns a mark, unless records in progress may contain a sufficient floor when they are stable.

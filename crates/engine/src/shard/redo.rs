@@ -181,10 +181,20 @@ impl Redo {
         self.waiting.wake_all();
     }
 
+    /// True if a record whose parts have `payload` bytes has space now.
+    pub(super) fn has_room(&self, payload: usize) -> bool {
+        self.serves_small_writes() && self.places.has_room(record_bytes(payload as u64))
+    }
+
+    /// True if a page is free, and no task waits for space.
+    fn serves_small_writes(&self) -> bool {
+        self.serving == self.next_ticket && self.pages.available() > 0
+    }
+
     /// Allocates a record whose parts have `payload` bytes, and a block for its header, if both are free and no task
     /// waits for space.
     pub(super) fn place_now(&mut self, payload: usize) -> Option<(Entry, BufMut)> {
-        if self.serving != self.next_ticket || self.pages.available() == 0 {
+        if !self.serves_small_writes() {
             return None;
         }
         let entry = self.places.place(record_bytes(payload as u64))?;

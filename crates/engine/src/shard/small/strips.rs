@@ -35,6 +35,10 @@ impl Shard {
         let bytes = (blocks as usize) << self.geometry.block_size().shift();
         let column = Column { band: target.spot.band(), offset: place.offset, blocks };
         let left = if target.logged {
+            // A write without space for its record would read its strips in vain, and again in a task.
+            if !self.redo.borrow().has_room(bytes) {
+                return None;
+            }
             self.forget_cached(column.band);
             None
         } else {

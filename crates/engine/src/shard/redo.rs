@@ -76,6 +76,8 @@ pub(crate) struct Redo {
     /// Blocks for headers. Each contains zeroes or an earlier header.
     pages: BufPool,
     waiting: WaitQueue,
+    /// Number of tasks that wait for a page.
+    waiting_for_pages: usize,
     /// Tickets keep the order of arrival.
     next_ticket: u64,
     serving: u64,
@@ -106,6 +108,7 @@ impl Redo {
             places: Ring::new(start, bytes, record_bytes(largest as u64)),
             pages: BufPool::new(tasks, REDO_HEADER_BYTES),
             waiting: WaitQueue::new(scheduler),
+            waiting_for_pages: 0,
             next_ticket: 0,
             serving: 0,
             logging: MemberSet::EMPTY,
@@ -186,13 +189,14 @@ impl Redo {
         self.serves_small_writes() && self.places.has_room(record_bytes(payload as u64))
     }
 
-    /// True if a page is free, and no task waits for space.
+    /// True if a page is free, and no task waits for a page or for space.
     fn serves_small_writes(&self) -> bool {
-        self.serving == self.next_ticket && self.pages.available() > 0
+        let nothing_waits = self.serving == self.next_ticket && self.waiting_for_pages == 0;
+        nothing_waits && self.pages.available() > 0
     }
 
     /// Allocates a record whose parts have `payload` bytes, and a block for its header, if both are free and no task
-    /// waits for space.
+    /// waits for them.
     pub(super) fn place_now(&mut self, payload: usize) -> Option<(Entry, BufMut)> {
         if !self.serves_small_writes() {
             return None;
@@ -239,7 +243,8 @@ impl Redo {
 
 /// Waits for a block for a header. Returns `None` if the array is `lost`. [`Redo::give_page`] returns the block.
 pub(super) async fn page(redo: &RefCell<Redo>, lost: impl Fn() -> bool) -> Option<BufMut> {
-    poll_fn(|_| {
+    redo.borrow_mut().waiting_for_pages += 1;
+    let page = poll_fn(|_| {
         let mut redo = redo.borrow_mut();
         if lost() {
             return Poll::Ready(None);
@@ -251,7 +256,9 @@ pub(super) async fn page(redo: &RefCell<Redo>, lost: impl Fn() -> bool) -> Optio
         }
         Poll::Ready(page)
     })
-    .await
+    .await;
+    redo.borrow_mut().waiting_for_pages -= 1;
+    page
 }
 
 /// Returns the bytes of a record whose longest part has `payload` bytes.

@@ -341,6 +341,7 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
                         <= self.shard.parity_cache.borrow().bufs(),
                 "a band task leaked scratch memory"
             );
+            debug_assert!(!idle || self.shard.redo.borrow().is_idle(), "a write left its record");
             let drained = if idle { self.drained.len() } else { 0 };
             for reply in self.quiesced.drain(..).chain(self.drained.drain(..drained)) {
                 // The control plane may have stopped waiting.

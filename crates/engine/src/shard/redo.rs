@@ -179,6 +179,11 @@ impl Redo {
         self.draining.is_some()
     }
 
+    /// True if no record has an unfinished write, and all pages are free.
+    pub(super) fn is_idle(&self) -> bool {
+        self.places.is_idle() && self.pages.available() >= self.pages.chunks()
+    }
+
     /// Wakes all waiting tasks, so that they notice that the array has failed.
     pub(super) fn wake_all(&mut self) {
         self.waiting.wake_all();

@@ -128,7 +128,7 @@ fn data_cores_do_not_allocate_the_memory_of_an_array() {
     let array = Array::start(assembled, &handles, Options::default()).expect("drives open");
     let threads = allocating.0.lock().expect("no panic").clone();
     let buffers = threads.iter().filter(|name| name.as_deref() == Some(BESIDE_THREAD));
-    assert_eq!(buffers.count(), 4, "two pools for each core: {threads:?}");
+    assert_eq!(buffers.count(), 6, "three pools for each core: {threads:?}");
     let core =
         |name: &&Option<String>| name.as_deref().is_some_and(|n| n.starts_with("strake-core"));
     assert_eq!(threads.iter().find(core), None);

@@ -87,7 +87,7 @@ pub struct ArrayStatus {
     /// Ranges in which blocks may have been reconstructed wrongly, because a member went out before the resync after a
     /// crash: byte offsets and lengths, in order. The operator must accept this at the next start.
     pub in_doubt: Vec<(u64, u64)>,
-    /// Bytes of memory reserved for stripes.
+    /// Bytes of memory reserved for stripes and for records of the redo log.
     pub scratch_bytes: u64,
     /// The part of `scratch_bytes` in huge pages.
     pub scratch_huge_bytes: u64,

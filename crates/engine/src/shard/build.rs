@@ -4,8 +4,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::sync::{Arc, mpsc};
 
-use strake_block::BufMut;
-use strake_ondisk::{BadList, Consistency};
+use strake_block::{BufMut, BufPool};
+use strake_ondisk::{BadList, Consistency, REDO_HEADER_BYTES};
 use strake_parity::{Code, Recoveries};
 use strake_raid::{Geometry, PARTS_MAX, Regions, Sets};
 use strake_reactor::{Receiver, Scheduler, Sender};
@@ -117,16 +117,29 @@ impl Room {
     }
 }
 
+/// The memory of a shard that its core does not allocate, see [`Buffers`].
+pub(crate) struct ShardBuffers {
+    scratch: Buffers,
+    /// Buffers for headers of the redo log, in arrays with parity.
+    pages: Option<BufPool>,
+    records: Records,
+}
+
 /// Allocates the buffers of a shard.
-pub(crate) fn buffers_of(geometry: &Geometry, options: &Options) -> Buffers {
+pub(crate) fn buffers_of(geometry: &Geometry, options: &Options) -> ShardBuffers {
     // Each cached column has its parities and data.
     let kept = if caches_parity(geometry, options) {
         1 + usize::from(geometry.parity_strips())
     } else {
         0
     };
-    let (tasks, width) = (Room::of(options).tasks, usize::from(geometry.width()));
-    Buffers::new(tasks, options.scratch_bytes, band_bytes(geometry), width, kept)
+    let (room, width) = (Room::of(options), usize::from(geometry.width()));
+    let has_parity = geometry.parity_strips() > 0;
+    ShardBuffers {
+        scratch: Buffers::new(room.tasks, options.scratch_bytes, band_bytes(geometry), width, kept),
+        pages: has_parity.then(|| BufPool::new(room.tasks, REDO_HEADER_BYTES)),
+        records: Records::new(if has_parity { room.small_writes } else { 0 }),
+    }
 }
 
 fn band_bytes(geometry: &Geometry) -> usize {
@@ -143,7 +156,7 @@ fn caches_parity(geometry: &Geometry, options: &Options) -> bool {
 /// If the queue of a member cannot be opened.
 pub(super) fn build(
     spec: &mut ShardSpec,
-    buffers: Buffers,
+    ShardBuffers { scratch, pages, records }: ShardBuffers,
     scheduler: &Scheduler,
 ) -> Result<Shard, ArrayError> {
     let geometry = spec.geometry;
@@ -161,6 +174,7 @@ pub(super) fn build(
         (spec.core, spec.cores),
         band_bytes,
         room.tasks,
+        pages,
     );
     let impaired = impaired(&spec.views);
     redo.begin(logging(&geometry, spec.roll.consistency, impaired));
@@ -191,7 +205,7 @@ pub(super) fn build(
         sets: Cell::new(Sets::default()),
         sits: RefCell::new(SitOuts::new()),
         smalls: RefCell::new(Smalls::new(room.small_writes)),
-        records: RefCell::new(Records::new(room.small_writes)),
+        records: RefCell::new(records),
         partial_writes: RefCell::new(PartialWrites::new()),
         recorders: Cell::new(0),
         degraded_reads: RefCell::new(DegradedReads::new(
@@ -209,7 +223,7 @@ pub(super) fn build(
         scrub: RefCell::new(ScrubTable::default()),
         window: RefCell::new(Window::new(scheduler)),
         untrusted: RefCell::new(own),
-        scratch: RefCell::new(Scratch::new(scheduler, room.tasks, buffers)),
+        scratch: RefCell::new(Scratch::new(scheduler, room.tasks, scratch)),
         bad: RefCell::new(BadTable::new(Arc::clone(&spec.bad), geometry.band_blocks(), scheduler)),
         views_waiting: RefCell::new(WaitQueue::new(scheduler)),
         copies_may_differ: Cell::new(!spec.untrusted.is_empty()),

@@ -11,11 +11,10 @@ use strake_reactor::{Poller, Scheduler, Sleep, Tasks, Turn};
 use strake_units::{CoreIndex, MemberIndex, MemberSet, Nanos, RegionIndex};
 
 use super::agreed::AgreedStrips;
-use super::build::{Link, Room, ShardSpec, build, impaired};
+use super::build::{Link, Room, ShardBuffers, ShardSpec, build, impaired};
 use super::install::Install;
 use super::members::{HostRead, Members, Overdue, Pairing, Whole};
 use super::redo::{Roll, logging};
-use super::scratch::Buffers;
 use super::{
     Job, Shard, band_task, leader_tasks, partial_writes, rebuild, scratch, serve, small, workers,
 };
@@ -32,7 +31,10 @@ const TASKS_PER_TURN: usize = TASKS_MAX;
 ///
 /// # Errors
 /// If the queue of a member cannot be opened.
-pub(crate) fn drive(mut spec: ShardSpec, buffers: Buffers) -> Result<Box<dyn Poller>, ArrayError> {
+pub(crate) fn drive(
+    mut spec: ShardSpec,
+    buffers: ShardBuffers,
+) -> Result<Box<dyn Poller>, ArrayError> {
     let room = Room::of(&spec.options);
     let scheduler = Scheduler::new(room.tasks);
     let shard = build(&mut spec, buffers, &scheduler)?;
@@ -436,10 +438,13 @@ impl Shard {
         let counters = self.counters();
         let relaxed = std::sync::atomic::Ordering::Relaxed;
         counters.resync_regions_left.store(self.untrusted.borrow().len() as u64, relaxed);
-        let scratch = self.scratch.borrow();
-        counters.scratch_bytes.store(scratch.bytes() as u64, relaxed);
-        counters.scratch_huge_bytes.store(scratch.huge_bytes() as u64, relaxed);
-        drop(scratch);
+        let (scratch, redo, records) =
+            (self.scratch.borrow(), self.redo.borrow(), self.records.borrow());
+        let bytes = scratch.bytes() + redo.page_bytes() + records.bytes();
+        counters.scratch_bytes.store(bytes as u64, relaxed);
+        let huge = scratch.huge_bytes() + redo.huge_page_bytes();
+        counters.scratch_huge_bytes.store(huge as u64, relaxed);
+        drop((scratch, redo, records));
         let owners = (0..self.cores).filter(|core| {
             untrusted
                 .iter()

@@ -12,6 +12,7 @@
 //! ```
 
 mod escapes;
+mod roll;
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -19,12 +20,12 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use arrayvec::ArrayVec;
-use strake_block::{Buf, BufMut, BufPool, Durability, Op, Sg};
+use strake_block::{Buf, BufMut, BufPool, Durability, Op, Pages, Sg};
 pub(super) use strake_ondisk::ring::Entry;
 use strake_ondisk::ring::{Offer, Ring};
 use strake_ondisk::{
-    Consistency, REDO_BLOCK_BYTES, REDO_HEADER_BYTES, RedoHeader, RedoPart, Superblock,
-    encode_redo, encode_redo_again, redo_ring,
+    Consistency, REDO_BLOCK_BYTES, REDO_HEADER_BYTES, RedoHeader, RedoPart, encode_redo,
+    encode_redo_again, redo_ring,
 };
 use strake_parity::checksum::crc32c_append;
 use strake_raid::{Band, Geometry, Plan};
@@ -40,41 +41,14 @@ use super::wait::WaitQueue;
 use crate::message::{Peer, ToLeader, View};
 use crate::slab::Slab;
 use escapes::{copied, escape_marked, marks};
-
-/// The properties of the array in records: its members and its consistency mode.
-#[derive(Clone, Debug)]
-pub(crate) struct Roll {
-    pub(crate) array: Uuid,
-    pub(crate) epoch: Uuid,
-    /// Generation of a label that every live member has.
-    pub(crate) generation: u64,
-    pub(crate) consistency: Consistency,
-    /// Members by slot.
-    pub(crate) members: Vec<Uuid>,
-    /// A replacement that is written together with its member.
-    pub(crate) replacement: Option<(MemberIndex, Uuid)>,
-}
-
-impl Roll {
-    /// Returns the properties in a label.
-    pub(crate) fn of(label: &Superblock) -> Self {
-        Self {
-            array: label.array,
-            epoch: label.epoch,
-            generation: label.generation,
-            consistency: label.consistency,
-            members: label.members.iter().map(|row| row.uuid).collect(),
-            replacement: None,
-        }
-    }
-}
+pub(crate) use roll::Roll;
 
 pub(crate) struct Redo {
     roll: Arc<Roll>,
     ring: u16,
     places: Ring,
-    /// Blocks for headers. Each contains zeroes or an earlier header.
-    pages: BufPool,
+    /// Buffers for headers, in arrays with parity. Each page contains zeroes or an earlier header.
+    pages: Option<BufPool>,
     waiting: WaitQueue,
     /// Number of tasks that wait for a page.
     waiting_for_pages: usize,
@@ -93,20 +67,21 @@ pub(crate) struct Redo {
 
 impl Redo {
     /// Creates ring `ring` of `rings`, for records whose parts have at most `largest` bytes, and for at most `tasks`
-    /// tasks.
+    /// tasks. `pages` are buffers for headers.
     pub(super) fn new(
         scheduler: &Scheduler,
         roll: Arc<Roll>,
         (ring, rings): (u16, u16),
         largest: usize,
         tasks: usize,
+        pages: Option<BufPool>,
     ) -> Self {
         let (start, bytes) = redo_ring(ring, rings);
         Self {
             roll,
             ring,
             places: Ring::new(start, bytes, record_bytes(largest as u64)),
-            pages: BufPool::new(tasks, REDO_HEADER_BYTES),
+            pages,
             waiting: WaitQueue::new(scheduler),
             waiting_for_pages: 0,
             next_ticket: 0,
@@ -181,7 +156,8 @@ impl Redo {
 
     /// True if no record has an unfinished write, and all pages are free.
     pub(super) fn is_idle(&self) -> bool {
-        self.places.is_idle() && self.pages.available() >= self.pages.chunks()
+        let all_free = |pages: &BufPool| pages.available() >= pages.chunks();
+        self.places.is_idle() && self.pages.as_ref().is_none_or(all_free)
     }
 
     /// Wakes all waiting tasks, so that they notice that the array has failed.
@@ -197,44 +173,59 @@ impl Redo {
     /// True if a page is free, and no task waits for a page or for space.
     fn serves_small_writes(&self) -> bool {
         let nothing_waits = self.serving == self.next_ticket && self.waiting_for_pages == 0;
-        nothing_waits && self.pages.available() > 0
+        nothing_waits && self.pages.as_ref().is_some_and(|pages| pages.available() > 0)
     }
 
-    /// Allocates a record whose parts have `payload` bytes, and a block for its header, if both are free and no task
+    /// Returns the bytes of all pages.
+    pub(super) fn page_bytes(&self) -> usize {
+        self.pages.as_ref().map_or(0, |pages| pages.chunks() * pages.chunk_bytes())
+    }
+
+    /// Returns the bytes of all pages that are in huge pages of memory.
+    pub(super) fn huge_page_bytes(&self) -> usize {
+        let huge = |pool: &&BufPool| pool.arena().pages() != Pages::Ordinary;
+        self.pages.as_ref().filter(huge).map_or(0, |pages| pages.chunks() * pages.chunk_bytes())
+    }
+
+    fn pages(&mut self) -> &mut BufPool {
+        self.pages.as_mut().expect("only arrays with parity log writes")
+    }
+
+    /// Allocates a record whose parts have `payload` bytes, and a page for its header, if both are free and no task
     /// waits for them.
     pub(super) fn place_now(&mut self, payload: usize) -> Option<(Entry, BufMut)> {
         if !self.serves_small_writes() {
             return None;
         }
         let entry = self.places.place(record_bytes(payload as u64))?;
-        Some((entry, self.pages.get(REDO_HEADER_BYTES)?))
+        Some((entry, self.pages().get(REDO_HEADER_BYTES)?))
     }
 
-    /// Ends the write of a record, which is stable if it is `written` on all its members.
-    pub(super) fn recorded(&mut self, entry: Entry, written: bool) {
-        if written {
-            self.places.stable(entry);
-        } else {
-            self.places.failed(entry);
+    /// Ends the write of a record.
+    pub(super) fn recorded(&mut self, entry: Entry, outcome: RecordOutcome) {
+        match outcome {
+            RecordOutcome::Stable => self.places.stable(entry),
+            RecordOutcome::Failed => self.places.failed(entry),
         }
         self.waiting.wake_all();
     }
 
     /// Takes back a page that a drive returned late, or returns the buffer because it is no page.
     pub(super) fn take_late_page(&mut self, buf: Buf) -> Option<Buf> {
-        if !self.pages.is_in(buf.arena()) {
+        let Some(pages) = self.pages.as_mut().filter(|pages| pages.is_in(buf.arena())) else {
             return Some(buf);
-        }
-        self.pages.put_frozen(buf);
+        };
+        pages.put_frozen(buf);
         self.waiting.wake_all();
         None
     }
 
-    /// Returns a block for a header. If a drive that timed out keeps the block, another block replaces it.
+    /// Returns a page. If a drive that timed out keeps the page, another page replaces it.
     pub(super) fn give_page(&mut self, page: Buf) {
+        let pages = self.pages();
         match page.reclaim() {
-            Ok(page) if self.pages.owns(&page) => self.pages.put(page),
-            Ok(_) | Err(_) => self.pages.replace_lost(),
+            Ok(page) if pages.owns(&page) => pages.put(page),
+            Ok(_) | Err(_) => pages.replace_lost(),
         }
         self.waiting.wake_all();
     }
@@ -246,7 +237,7 @@ impl Redo {
     }
 }
 
-/// Waits for a block for a header. Returns `None` if the array is `lost`. [`Redo::give_page`] returns the block.
+/// Waits for a page. Returns `None` if the array is `lost`. [`Redo::give_page`] returns the page.
 pub(super) async fn page(redo: &RefCell<Redo>, lost: impl Fn() -> bool) -> Option<BufMut> {
     redo.borrow_mut().waiting_for_pages += 1;
     let page = poll_fn(|_| {
@@ -254,7 +245,7 @@ pub(super) async fn page(redo: &RefCell<Redo>, lost: impl Fn() -> bool) -> Optio
         if lost() {
             return Poll::Ready(None);
         }
-        let page = redo.pages.get(REDO_HEADER_BYTES);
+        let page = redo.pages().get(REDO_HEADER_BYTES);
         if page.is_none() {
             redo.waiting.register();
             return Poll::Pending;
@@ -338,6 +329,15 @@ pub(crate) fn logging(
     }
 }
 
+/// The outcome of the write of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RecordOutcome {
+    /// The record is stable on all its members.
+    Stable,
+    /// A member failed to write the record.
+    Failed,
+}
+
 /// The result of recording a write.
 pub(super) enum Recorded {
     /// The write may be executed.
@@ -368,52 +368,53 @@ impl Shard {
         plan: &Plan,
         (batch, parity): (&WriteBatch, &[Buf]),
     ) -> Recorded {
-        let Some(header) = page(&self.redo, || self.shared.is_lost()).await else {
+        let Some(page) = page(&self.redo, || self.shared.is_lost()).await else {
             return Recorded::Lost;
         };
         let longest = plan.writes.iter().map(|write| write.blocks).max().unwrap_or(0);
         let bytes = record_bytes(u64::from(longest) << self.geometry.block_size().shift());
         let positions = plan.writes.iter().map(|write| write.position).collect();
-        let (entry, mut header) =
-            match self.place_record(group, band.stripe, positions, bytes, header).await {
+        let (entry, mut page) =
+            match self.place_record(group, band.stripe, positions, bytes, page).await {
                 Ok(placed) => placed,
-                Err((recorded, header)) => {
-                    self.redo.borrow_mut().give_page(header.freeze());
+                Err((recorded, page)) => {
+                    self.redo.borrow_mut().give_page(page.freeze());
                     return recorded;
                 }
             };
         let parts = self.redo_parts(band, plan, batch, parity);
         let about = self.header(band.stripe, entry);
-        encode_redo_again(&about, &parts, entry.at, header.as_mut_slice());
-        let header = header.freeze();
+        encode_redo_again(&about, &parts, entry.at, page.as_mut_slice());
+        let page = page.freeze();
         let written = (plan, batch, parity);
-        let slots = issue_record(self, group, entry, &header, written, &parts);
+        let slots = issue_record(self, group, entry, &page, written, &parts);
         settled(&self.members, group).await;
         let failed = self.take_written(band.stripe, slots, drop);
-        self.redo.borrow_mut().give_page(header);
+        self.redo.borrow_mut().give_page(page);
         self.end_record(entry, failed)
     }
 
     /// Ends the write of a record, except for the positions in `failed`.
     pub(super) fn end_record(&self, entry: Entry, failed: Failed) -> Recorded {
-        let written = failed.any().is_empty() && failed.replacement.is_none();
-        self.redo.borrow_mut().recorded(entry, written);
-        if written { Recorded::Entry(entry) } else { Recorded::Failed(failed) }
+        let stable = failed.any().is_empty() && failed.replacement.is_none();
+        let outcome = if stable { RecordOutcome::Stable } else { RecordOutcome::Failed };
+        self.redo.borrow_mut().recorded(entry, outcome);
+        if stable { Recorded::Entry(entry) } else { Recorded::Failed(failed) }
     }
 
     /// Allocates a record of `bytes` bytes on the members at `positions` of `stripe`, of which at least one remains as
-    /// long as the array serves. Returns the entry with `header`, a buffer for a header, or the reason for a failure.
+    /// long as the array serves. Returns the entry with `page`, or the reason for a failure.
     pub(super) async fn place_record(
         &self,
         group: Group,
         stripe: StripeIndex,
         positions: Positions,
         bytes: u64,
-        mut header: BufMut,
+        mut page: BufMut,
     ) -> Result<(Entry, BufMut), (Recorded, BufMut)> {
         let lost = || self.shared.is_lost();
         if !turn(&self.redo, lost).await {
-            return Err((Recorded::Lost, header));
+            return Err((Recorded::Lost, page));
         }
         let placed = loop {
             let mark = match offer(&self.redo, bytes, lost).await {
@@ -422,9 +423,9 @@ impl Shard {
                 Some(Offer::Nothing) | None => break Err(Recorded::Lost),
             };
             let about = self.header(StripeIndex(0), mark);
-            encode_redo(&about, &[], mark.at, header.as_mut_slice());
-            let (back, failed) = self.write_header(group, stripe, &positions, mark, header).await;
-            header = back;
+            encode_redo(&about, &[], mark.at, page.as_mut_slice());
+            let (back, failed) = self.write_header(group, stripe, &positions, mark, page).await;
+            page = back;
             if !failed.any().is_empty() || failed.replacement.is_some() {
                 break Err(Recorded::Failed(failed));
             }
@@ -432,34 +433,34 @@ impl Shard {
         };
         end_turn(&self.redo);
         match placed {
-            Ok(entry) => Ok((entry, header)),
-            Err(recorded) => Err((recorded, header)),
+            Ok(entry) => Ok((entry, page)),
+            Err(recorded) => Err((recorded, page)),
         }
     }
 
-    /// Writes a header without a payload to the members at `positions` of `stripe`. Returns the buffer, and the
-    /// positions that failed.
+    /// Writes the header in `page` without a payload to the members at `positions` of `stripe`. Returns the page, and
+    /// the positions that failed.
     pub(super) async fn write_header(
         &self,
         group: Group,
         stripe: StripeIndex,
         positions: &Positions,
         entry: Entry,
-        header: BufMut,
+        page: BufMut,
     ) -> (BufMut, Failed) {
-        let header = header.freeze();
+        let page = page.freeze();
         let mut slots = Slots::new();
         for position in positions {
             let member = self.geometry.member(stripe, *position);
-            let slot = self.issue_log(group, member, &mut { entry.at }, Sg::from(header.clone()));
+            let slot = self.issue_log(group, member, &mut { entry.at }, Sg::from(page.clone()));
             slots.push((slot, *position));
         }
         settled(&self.members, group).await;
         let failed = self.take_written(stripe, slots, drop);
         // A device that timed out keeps its buffers.
-        let mut header = header.reclaim().unwrap_or_else(|header| copied(&header));
-        header.truncate(REDO_HEADER_BYTES);
-        (header, failed)
+        let mut page = page.reclaim().unwrap_or_else(|page| copied(&page));
+        page.truncate(REDO_HEADER_BYTES);
+        (page, failed)
     }
 
     fn issue_log(&self, group: Group, member: MemberIndex, at: &mut u64, data: Sg) -> IoSlot {
@@ -561,19 +562,19 @@ pub(super) fn header_without(
     }
 }
 
-/// Issues the writes of a record: `header` and the payload to every member that `plan` writes.
+/// Issues the writes of a record: the header in `page` and the payload to every member that `plan` writes.
 fn issue_record(
     shard: &Shard,
     group: Group,
     entry: Entry,
-    header: &Buf,
+    page: &Buf,
     (plan, batch, parity): (&Plan, &WriteBatch, &[Buf]),
     parts: &[RedoPart],
 ) -> Slots {
     let (mut slots, mut payload) = (Slots::new(), Payload::new());
     for (write, part) in plan.writes.iter().zip(parts) {
         let mut at = entry.at;
-        let mut list = Sg::from(header.clone());
+        let mut list = Sg::from(page.clone());
         let mut issue = |list| {
             slots.push((shard.issue_log(group, part.slot, &mut at, list), write.position));
         };
@@ -588,3 +589,6 @@ fn issue_record(
     }
     slots
 }
+
+#[cfg(test)]
+mod tests;

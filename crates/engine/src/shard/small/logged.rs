@@ -22,15 +22,15 @@ use super::table::Phase;
 use super::{Members, Small, Smalls, blame_failed, unchanged};
 use crate::message::View;
 use crate::shard::Shard;
-use crate::shard::redo::{Entry, header_without};
+use crate::shard::redo::{Entry, RecordOutcome, header_without};
 
 /// The record of a small write. Few small writes have one, so it is stored outside the table of small writes.
 #[derive(Default)]
 struct Record {
     /// The place in the ring, until the write is complete.
     entry: Option<Entry>,
-    /// The header, while the record is written.
-    header: Option<Buf>,
+    /// The page with the header, while the record is written.
+    page: Option<Buf>,
     /// The updated parities, while the record is written.
     parities: ArrayVec<Buf, PARTS_MAX>,
 }
@@ -42,6 +42,11 @@ impl Records {
     /// Creates a table for `writes` writes.
     pub(crate) fn new(writes: usize) -> Self {
         Self((0..writes).map(|_| Record::default()).collect())
+    }
+
+    /// Returns the bytes of memory of the table.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of_val(&*self.0)
     }
 }
 
@@ -66,7 +71,7 @@ pub(super) fn log(shard: &Shard, members: &mut Members, small: &mut Small) -> bo
     let out = shard.geometry.all_members() - members.viewed(View::InSync);
     let about = header_without(shard, out, small.place.stripe, entry);
     encode_redo_again(&about, &rows, entry.at, page.as_mut_slice());
-    let header = page.freeze();
+    let page = page.freeze();
     let now = shard.now.get();
     small.begin_phase(Phase::Log, now);
     let mut records = shard.records.borrow_mut();
@@ -74,21 +79,21 @@ pub(super) fn log(shard: &Shard, members: &mut Members, small: &mut Small) -> bo
     for part in 0..count {
         let list = if part == 0 {
             let (first, rest) = small.data.parts().split_first().expect("a write has data");
-            let mut list = Sg::from([header.clone(), first.clone()]);
+            let mut list = Sg::from([page.clone(), first.clone()]);
             for piece in rest {
-                list.push(piece.clone()).expect("a list has room for a header");
+                list.push(piece.clone()).expect("a list has room for a page");
             }
             list
         } else {
             let parity = small.bufs[usize::from(part)].take().expect("it was updated");
             let parity = parity.freeze();
             record.parities.push(parity.clone());
-            Sg::from([header.clone(), parity])
+            Sg::from([page.clone(), parity])
         };
         let sent = members.log_part(now, small.part(part, Lba(entry.at)), list);
         small.out.sent(part, sent);
     }
-    (record.entry, record.header) = (Some(entry), Some(header));
+    (record.entry, record.page) = (Some(entry), Some(page));
     true
 }
 
@@ -125,10 +130,10 @@ fn rows(shard: &Shard, small: &Small) -> Option<ArrayVec<RedoPart, PARTS_MAX>> {
 /// Continues a small write whose record was written, or puts it to the head of its band for a task.
 pub(super) fn end(shard: &Shard, smalls: &mut Smalls, write: u32, sets: &Sets) {
     let small = smalls.get(write);
-    let written = !small.failed;
-    take_record(shard, small, written);
+    let outcome = if small.failed { RecordOutcome::Failed } else { RecordOutcome::Stable };
+    take_record(shard, small, outcome);
     let mut members = shard.members.borrow_mut();
-    if written && unchanged(&members, small, sets) {
+    if outcome == RecordOutcome::Stable && unchanged(&members, small, sets) {
         shard.write_parts(&mut members, small);
         return;
     }
@@ -139,25 +144,29 @@ pub(super) fn end(shard: &Shard, smalls: &mut Smalls, write: u32, sets: &Sets) {
     shard.hand_over(smalls, write);
 }
 
-/// Returns the header of a record, and the parities to the write.
-fn take_record(shard: &Shard, small: &mut Small, written: bool) {
+/// Returns the page of a record, and the parities to the write.
+fn take_record(shard: &Shard, small: &mut Small, outcome: RecordOutcome) {
     let mut records = shard.records.borrow_mut();
     let record = &mut records.0[small.number() as usize];
     let mut redo = shard.redo.borrow_mut();
-    record.header.take().into_iter().for_each(|header| redo.give_page(header));
+    record.page.take().into_iter().for_each(|page| redo.give_page(page));
     let bytes = small.data.len();
     for (place, parity) in small.bufs[1..].iter_mut().zip(record.parities.drain(..)) {
         let parity = parity.reclaim();
         // Only a drive that timed out keeps a buffer, and then the write of the record has failed.
-        assert!(parity.is_ok() || !written, "a drive that has answered keeps no buffer");
+        assert!(
+            parity.is_ok() || outcome == RecordOutcome::Failed,
+            "a drive that has answered keeps no buffer"
+        );
         *place = parity.ok();
         // The buffer has its original size again.
         place.iter_mut().for_each(|buf| buf.truncate(bytes));
     }
     let entry = record.entry.expect("it was placed");
-    redo.recorded(entry, written);
-    if !written {
-        record.entry = None;
+    redo.recorded(entry, outcome);
+    match outcome {
+        RecordOutcome::Stable => {}
+        RecordOutcome::Failed => record.entry = None,
     }
 }
 

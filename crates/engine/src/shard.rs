@@ -124,9 +124,9 @@ pub(crate) struct Shard {
     sits: RefCell<SitOuts>,
     bands: RefCell<Bands>,
     smalls: RefCell<Smalls>,
-    /// Small writes that must be recorded as partial writes before they write.
     /// The records of small writes in the redo log.
     records: RefCell<Records>,
+    /// Small writes that must be recorded as partial writes before they write.
     partial_writes: RefCell<PartialWrites>,
     /// Number of tasks that record partial writes.
     recorders: Cell<usize>,

@@ -16,6 +16,15 @@ impl DataArea {
     pub(super) fn lba(self, at: Lba, block_size: BlockSize) -> Lba {
         Lba((self.start_bytes + at.bytes(block_size)) >> self.device_shift)
     }
+
+    /// Returns the device block of `at`, an address in the address space of `target`.
+    #[inline(always)]
+    pub(super) fn lba_of(self, target: Target, at: Lba, block_size: BlockSize) -> Lba {
+        match target {
+            Target::Data => self.lba(at, block_size),
+            Target::Raw | Target::Log => Lba(at.0 >> self.device_shift),
+        }
+    }
 }
 
 /// The address space of an operation on a member.
@@ -31,11 +40,7 @@ pub(crate) enum Target {
 
 /// Translates the addresses of `op` into addresses of the device.
 pub(super) fn translate(op: Op, target: Target, area: DataArea, block_size: BlockSize) -> Op {
-    let to_bytes = |at: Lba| match target {
-        Target::Data => area.start_bytes + at.bytes(block_size),
-        Target::Raw | Target::Log => at.0,
-    };
-    let lba = |at: Lba| Lba(to_bytes(at) >> area.device_shift);
+    let lba = |at: Lba| area.lba_of(target, at, block_size);
     let range = |range: LbaRange| {
         let bytes = match target {
             Target::Data => range.blocks << block_size.shift(),

@@ -1,6 +1,6 @@
-//! Small writes: data in one strip whose data and parities are all on members in sync. Most random writes are small
-//! writes. They need no task, no request and no I/O of their own: an entry of a table counts the outstanding parts, and
-//! continues when none is outstanding.
+//! Small writes: data in one strip on a member in sync. All copies are on members in sync too, and so is every parity
+//! that is not absent. Most random writes are small writes. They need no task, no request and no I/O of their own: an
+//! entry of a table counts the outstanding parts, and continues when none is outstanding.
 //!
 //! ```text
 //!  a user's write, or the head of a band --> old data and parities read --> updated --> all written --> answered
@@ -10,7 +10,8 @@
 //!                                         to the head of its band, for a task
 //! ```
 //!
-//! In a stripe with a missing member, the parts are recorded in the redo log before they are written ([`Records`]).
+//! In a stripe with a missing member, and in mode `strict` where no partial-write record is sufficient, the parts are
+//! recorded in the redo log before they are written ([`Records`]).
 //!
 //! Cached content of the same blocks is not read again ([`ParityCache`]). If everything is cached, the write needs no
 //! reads.
@@ -94,13 +95,13 @@ impl Shard {
         if self.sets.get().recordable().is_empty() {
             return self.write_at_once(Access::Write, (port, token), at, data, durability);
         }
-        self.write_of_any_kind(port, token, at, data, durability)
+        self.write_while_logging(port, token, at, data, durability)
     }
 
-    /// Starts a user's write, which may be recorded in the redo log. A separate function, because the other writes are
+    /// Starts a user's write while some members accept recorded writes. A separate function, because other writes are
     /// faster without this case.
     #[inline(never)]
-    fn write_of_any_kind(
+    fn write_while_logging(
         &self,
         port: u16,
         token: Token,
@@ -198,7 +199,7 @@ impl Shard {
         if smalls.room() == 0 {
             return Some(span);
         }
-        let Some(target) = any_target(self, range) else { return Some(span) };
+        let Some(target) = small_write_target(self, range) else { return Some(span) };
         let mut bands = self.bands.borrow_mut();
         let Some(entry) = bands.hold(target.spot.band()) else { return Some(span) };
         let Some(cached) = self.small_bufs(&target, smalls.next_bufs()) else {
@@ -221,7 +222,7 @@ impl Shard {
         }
         let mut bands = self.bands.borrow_mut();
         let Some((range, band)) = bands.sole_write(entry) else { return false };
-        let target = any_target(self, range);
+        let target = small_write_target(self, range);
         let Some(target) = target.filter(|target| target.spot.band() == band) else { return false };
         let Some(cached) = self.small_bufs(&target, smalls.next_bufs()) else { return false };
         let Head { range, data, durability, origin } = bands.take_write(entry);
@@ -490,19 +491,20 @@ impl Shard {
 
 /// Returns the target of a write of `range` like [`Shard::target`], whether or not the write is recorded with its data.
 #[inline(always)]
-fn any_target(shard: &Shard, range: LbaRange) -> Option<Target> {
+fn small_write_target(shard: &Shard, range: LbaRange) -> Option<Target> {
     let sets = shard.sets();
     if sets.recordable().is_empty() {
         return shard.target(Access::Write, range, sets);
     }
-    target_of_any_kind(shard, range, sets)
+    target_while_logging(shard, range, sets)
 }
 
-/// A separate function, because other writes are faster without this case.
+/// Does the same while some members accept recorded writes. A separate function, because other writes are faster
+/// without this case.
 #[inline(never)]
-fn target_of_any_kind(shard: &Shard, range: LbaRange, sets: Sets) -> Option<Target> {
-    let logged = || shard.target(Access::LoggedWrite, range, sets);
-    shard.target(Access::Write, range, sets).or_else(logged)
+fn target_while_logging(shard: &Shard, range: LbaRange, sets: Sets) -> Option<Target> {
+    let plain = || shard.target(Access::Write, range, sets);
+    shard.target(Access::LoggedWrite, range, sets).or_else(plain)
 }
 
 /// Reports the members that failed parts of a small write, and records their positions in the write.

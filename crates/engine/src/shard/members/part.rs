@@ -28,7 +28,7 @@ pub(crate) struct Part {
     /// Generation of the entry of the write or read.
     pub(crate) generation: u32,
     pub(crate) member: MemberIndex,
-    /// The first block in the member's data area.
+    /// The first block in the member's data area; for a part of a record, a byte address on the member.
     pub(crate) at: Lba,
 }
 
@@ -65,7 +65,7 @@ impl Members {
         self.send_part(now, (part, Target::Data), data, submit, op)
     }
 
-    /// Writes the record of a part of a small write, at the byte address in the part.
+    /// Writes the record of a part of a small write.
     pub(crate) fn log_part(&mut self, now: Nanos, part: Part, data: Sg) -> Sent {
         let submit = |queue: &mut dyn IoQueue, token, at, data| {
             queue.submit_write(token, at, data, Durability::Fua)
@@ -90,10 +90,7 @@ impl Members {
         if place.takes()
             && let Some(queue) = &mut place.queue
         {
-            let lba = match target {
-                Target::Data => place.area.lba(at, self.block_size),
-                Target::Raw | Target::Log => Lba(at.0 >> place.area.device_shift),
-            };
+            let lba = place.area.lba_of(target, at, self.block_size);
             return match submit(&mut **queue, Named::Part { io, generation }.token(), lba, data) {
                 Ok(()) => {
                     place.outstanding += 1;

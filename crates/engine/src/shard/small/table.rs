@@ -139,7 +139,7 @@ impl Small {
         (PartIo { whole: Whole::Write, number: self.write, part }, self.generation)
     }
 
-    /// Returns a part of this phase at `at` in the data area of its member.
+    /// Returns a part of this phase at `at`, see [`Part::at`].
     #[inline]
     pub(super) fn part(&self, part: u8, at: Lba) -> Part {
         let (io, generation) = self.io(part);

@@ -1,5 +1,5 @@
 //! Tests that the hot paths do not allocate after warm-up: a normal read, a read-modify-write, a full-stripe write, and
-//! reads of a degraded stripe.
+//! reads and small writes of a degraded stripe.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
@@ -104,6 +104,19 @@ impl Bench {
         }
     }
 
+    /// Returns `count` blocks in different stripes whose strips are present.
+    fn present(&self, count: usize) -> impl Iterator<Item = u64> + use<> {
+        let status = self.array.status();
+        let geometry = status.geometry;
+        let is_present = move |at: &u64| {
+            let place = geometry.place(Lba(*at));
+            let position = geometry.position_of_strip(place.stripe, place.strip);
+            let member = geometry.member(place.stripe, position);
+            status.members[member.at()].state == strake_raid::MemberState::InSync
+        };
+        (0..).map(|nth| nth * 224).filter(is_present).take(count)
+    }
+
     /// Executes `ops` until all reusable memory is allocated, and then counts.
     fn count(&mut self, what: &str, ops: Vec<Op>) {
         self.ops = ops.into_iter().map(Some).collect();
@@ -136,5 +149,6 @@ fn hot_paths_allocate_nothing() {
         bench.fail(3);
         bench.count("small degraded reads", (0..48).map(|i| read(i * 40, 8)).collect());
         bench.count("large degraded reads", (0..8).map(|i| read(i * 500, 2000)).collect());
+        bench.count("small degraded writes", bench.present(48).map(|at| write(at, 8)).collect());
     }
 }

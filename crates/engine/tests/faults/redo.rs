@@ -10,7 +10,7 @@ use strake_units::{Lba, LbaRange, MemberIndex, MemberSet, Nanos};
 use crate::stage::{DATA, DEGRADED, STRICTLY, Set, Stage};
 
 /// The range of the redo log on a member, in bytes.
-const LOG: std::ops::Range<u64> = 6 << 20..16 << 20;
+pub const LOG: std::ops::Range<u64> = 6 << 20..16 << 20;
 
 /// The offset of the first record in the log, after two slots for marks.
 const RECORDS: usize = 8 << 10;

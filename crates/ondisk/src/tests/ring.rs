@@ -26,7 +26,15 @@ struct Written {
     entry: Entry,
     blocks: u64,
     stable: bool,
+    failed: bool,
     done: bool,
+}
+
+impl Written {
+    /// True if blocks of the write may still reach the medium.
+    fn in_progress(&self) -> bool {
+        !self.stable && !self.failed
+    }
 }
 
 /// Stores random blocks of a write on the medium.
@@ -75,7 +83,7 @@ fn run(seed: u64) {
     let mut all: Vec<Written> = Vec::new();
     let mut places = 0;
     for _ in 0..600 {
-        let writing: Vec<usize> = (0..all.len()).filter(|n| !all[*n].stable).collect();
+        let writing: Vec<usize> = (0..all.len()).filter(|n| all[*n].in_progress()).collect();
         let acting: Vec<usize> = (0..all.len())
             .filter(|n| all[*n].stable && !all[*n].done && all[*n].entry.sequence != 0)
             .collect();
@@ -92,7 +100,15 @@ fn run(seed: u64) {
                 };
                 assert!(entry.at + blocks * BLOCK <= bytes, "it lies in the ring");
                 places += usize::from(entry.sequence != 0);
-                all.push(Written { entry, blocks, stable: false, done: false });
+                all.push(Written { entry, blocks, stable: false, failed: false, done: false });
+            }
+            // A member fails the write of a record, whose blocks may or may not be on the medium.
+            2 if !writing.is_empty() && random.below(8) == 0 => {
+                let number = writing[random.below(writing.len() as u64) as usize];
+                let all_blocks = random.below(2) == 0;
+                land(&mut medium, number, &all[number], all_blocks, &mut random);
+                (all[number].failed, all[number].done) = (true, true);
+                ring.failed(all[number].entry);
             }
             2 if !writing.is_empty() => {
                 let number = writing[random.below(writing.len() as u64) as usize];
@@ -113,7 +129,7 @@ fn run(seed: u64) {
         // The host fails now. Any blocks of the writes in progress have reached the medium.
         for _ in 0..3 {
             let mut torn = medium.clone();
-            for number in (0..all.len()).filter(|n| !all[*n].stable) {
+            for number in (0..all.len()).filter(|n| all[*n].in_progress()) {
                 land(&mut torn, number, &all[number], false, &mut random);
             }
             check(&torn, &all);
@@ -125,4 +141,23 @@ fn run(seed: u64) {
 #[test]
 fn whatever_is_torn_no_record_counts_without_the_later_ones() {
     (1..=60).for_each(run);
+}
+
+/// Records that were not written occupy no space, and do not delay a mark.
+#[test]
+fn records_that_failed_give_up_their_space() {
+    let mut ring = Ring::new(0, 10 * BLOCK, BLOCK);
+    let mut record = || match ring.offer(BLOCK) {
+        Offer::Place(entry) => Some(entry),
+        Offer::Mark(_) | Offer::Nothing => None,
+    };
+    let entries: Vec<Entry> = std::iter::from_fn(&mut record).collect();
+    assert_eq!(entries.len(), 8, "all blocks after the slots of marks");
+    assert!(!ring.has_room(BLOCK) && !ring.is_idle());
+    entries.iter().for_each(|entry| ring.failed(*entry));
+    assert!(ring.is_idle());
+    let Offer::Mark(mark) = ring.offer(BLOCK) else { panic!("nothing else records the floor") };
+    ring.stable(mark);
+    assert!(ring.has_room(BLOCK));
+    assert!(matches!(ring.offer(BLOCK), Offer::Place(_)));
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use strake_block::{BlockDevice, BufMut, IoError, Op, SgMut, Token};
 use strake_dev_mem::NullDevice;
 use strake_reactor::Scheduler;
-use strake_units::{BlockSize, CoreIndex, Lba, LbaRange, MemberIndex, Nanos};
+use strake_units::{BlockSize, CoreIndex, Lba, LbaRange, MemberIndex, MemberSet, Nanos};
 
 use super::{
     Capacity, DirectRead, Failed, HostRead, Members, Pairing, PartBack, PartIo, PartTaken,
@@ -183,4 +183,15 @@ fn the_replacement_of_a_member_that_goes_out_is_kept() {
     members.pair(Pairing::None);
     members.settle_views();
     assert_eq!(open(&members), [0, 1, 2], "the device of the member that went out is closed");
+}
+
+#[test]
+fn a_member_that_is_out_is_unsettled_until_every_shard_has_put_it_out() {
+    let mut members = in_sync();
+    members.settle_views();
+    assert!(members.facts().unsettled.is_empty());
+    put_out(&mut members);
+    assert_eq!(members.facts().unsettled, MemberSet::EMPTY.with(OUT));
+    members.settle_views();
+    assert!(members.facts().unsettled.is_empty());
 }

@@ -10,10 +10,11 @@
 //! | [`Read`](Single::Read) | is in sync, accepts I/Os, and reads do not avoid it; all copies are consistent |
 //! | [`Recover`](Single::Recover) | as for `Read`, and has no replacement; parity is trusted; the strip is hidden |
 //! | [`Update`](Single::Update) | is in sync, has no replacement, is not logged; parity is trusted; no data is lost |
-//! | [`Record`](Single::Record) | as for `Update`, but is logged; parities that are absent are left out |
+//! | [`Record`](Single::Record) | as for `Update`, but is logged; absent parities are left out, one is present |
 //! | [`Mirror`](Single::Mirror) | as for `Update`, with consistent copies instead of trusted parity |
 //!
-//! No result contains a member with listed bad blocks.
+//! No result contains a member with listed bad blocks. There is no [`Record`](Single::Record) while any member of the
+//! array has a replacement, or while some shard has not applied the absence of a member.
 
 use strake_units::{Lba, LbaRange, MemberIndex, MemberSet, PositionSet, StripSet};
 
@@ -89,7 +90,8 @@ pub enum Access {
     LoggedWrite,
 }
 
-/// The writes that need a complete record in the redo log before the write, and therefore a task.
+/// The writes that need a complete record in the redo log before the write: small writes with [`Access::LoggedWrite`],
+/// and writes of tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Logged {
     /// Writes to stripes with one of these members.
@@ -122,7 +124,7 @@ pub struct MemberFacts {
     pub paired: MemberSet,
     /// Absent members whose absence some shard has not applied yet.
     pub unsettled: MemberSet,
-    /// The writes that need a task because of the redo log.
+    /// The writes that need a complete record in the redo log.
     pub logged: Logged,
     /// True if copies may differ in any region of the array after a crash.
     pub copies_may_differ: bool,

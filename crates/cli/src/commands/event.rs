@@ -43,7 +43,10 @@ fn list_request(which: Which, last: u32) -> ListEventsRequest {
 async fn follow(which: Which, socket: &Path, out: &Output) -> Result<Exit, CliError> {
     let clock = Clock::new(which.utc);
     let mut signals = Signals::heard()?;
-    let connection = Connection::open(socket).await?;
+    let Some(opened) = signals.unless_ended(Connection::open(socket)).await else {
+        return Ok(Exit::Fine);
+    };
+    let connection = opened?;
     let from = match which.from {
         Some(number) => number,
         None => match signals.unless_ended(next_number(&connection)).await {

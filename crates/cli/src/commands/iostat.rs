@@ -20,7 +20,10 @@ use strake_api::v1::{ArrayStats, GetArrayStatsRequest, ListArraysRequest};
 pub async fn run(arguments: Iostat, socket: &Path, out: &Output) -> Result<Exit, CliError> {
     let Reports { arrays, every, count } = arguments.reports().map_err(CliError::usage)?;
     let mut signals = Signals::heard()?;
-    let connection = Connection::open(socket).await?;
+    let Some(opened) = signals.unless_ended(Connection::open(socket)).await else {
+        return Ok(Exit::Fine);
+    };
+    let connection = opened?;
     let mut absence = Absence::default();
     let first = signals.unless_ended(sample(&connection, &arrays)).await;
     let Some(first) = first else { return Ok(Exit::Fine) };

@@ -82,9 +82,8 @@ pub async fn run(arguments: Top, socket: &Path, out: &Output) -> Result<Exit, Cl
                 latest = Some(after);
             }
             Err(error) if error.is_away() && latest.is_some() => {
-                if let Some(shown) = &mut shown {
-                    shown.is_old = true;
-                }
+                let first = || latest.as_ref().map(|look| look.shown.clone());
+                shown = shown.or_else(first).map(|shown| Shown { is_old: true, ..shown });
             }
             Err(error) => return Err(error),
         }

@@ -91,13 +91,13 @@ fn begin_change_job(
             let Some(member) = job.members.first().copied() else {
                 return Err(cannot_cancel(&job));
             };
-            // A replacement that was cancelled must not be started again automatically.
-            leave_alone(manager, at, member)?;
             if cancel_waiting_copy(manager, at, member)? {
                 tell_job(manager, &job, "was cancelled");
                 let result = "changed".to_owned();
                 return Ok(Begun::Done(Box::new(JobChange { result, job: None })));
             }
+            // A replacement that was cancelled must not be started again automatically.
+            leave_alone(manager, at, member)?;
             let pending = begin_cancel(manager, at, member)?;
             tell_job(manager, &job, "was cancelled");
             return Ok(Begun::Wait(pending, job.id));

@@ -9,6 +9,7 @@ use strake_wording::{Amendment, replace, say};
 
 use crate::actions::Pace;
 use crate::commands::claims::refuse_members_but;
+use crate::commands::readd::Wish;
 use crate::commands::remote::connect_named;
 use crate::control::Control;
 use crate::drives::label::{inspect, written_over};
@@ -96,7 +97,7 @@ impl Control {
             if request.overwrite {
                 erase_foreign(&drive, &mut control_wait())?;
             }
-            replace_now(self, &place, drive)?;
+            replace_now(self, &place, drive, Wish::Command)?;
             "changed"
         };
         let array = Some(self.run(|m| m.array(&place.array))?);
@@ -124,8 +125,13 @@ pub(crate) fn replace_now(
     control: &Control,
     place: &Place,
     drive: Drive,
+    wish: Wish,
 ) -> Result<(), ControlError> {
     control.run(|m| {
+        if wish == Wish::Upkeep && !m.records.settings(&place.array).auto_replace {
+            let what = format!("auto-replace of array {} was switched off", place.name);
+            return Err(ControlError::state(what));
+        }
         // Nothing is written for a replacement that the array refuses.
         let at = m.find_running(&place.array)?;
         m.running[at].array.check_replacement(place.member, &drive)?;

@@ -113,7 +113,7 @@ kinds! {
     MemberReturned "member_returned" Info "The drive of a missing member returned."
     MemberSuperseded "member_superseded" Info "The drive of a replaced member returned."
     MemberSick "member_sick" Warning "A serving member should be replaced: it has many errors, or its drive predicts \
-        its failure, is worn, has media errors on several days, or is slow."
+        its failure, is worn, has few spare blocks, has media errors on several days, or is slow."
     SitOut "sit_out" Warning "A member responds much more slowly than its peers; reads avoid the member."
     SitOutEnded "sit_out_ended" Info "Reads use a member again that they avoided before."
     MembersStalled "members_stalled" Warning "More members are unresponsive at the same time than the array \
@@ -152,10 +152,10 @@ kinds! {
         recorded."
     SpareAdded "spare_added" Info "A drive became a spare."
     SpareRemoved "spare_removed" Info "A drive is no longer a spare. The drive is free."
-    SpareUsed "spare_used" Warning "A spare replaced a member."
+    SpareUsed "spare_used" Warning "A spare replaced a member, or a member is being copied to a spare."
     SpareMissing "spare_missing" Warning "A spare is missing or unusable."
     SpareReturned "spare_returned" Info "A missing spare returned."
-    SpareNone "spare_none" Warning "A member is out of use or should be replaced, and no suitable spare exists."
+    SpareNone "spare_none" Warning "A member is out of use or has a failing drive, and none of the spares is suitable."
     DriveAppeared "drive_appeared" Info "The host has a new drive."
     DriveVanished "drive_vanished" Info "A drive of the host is no longer present."
     DriveLost "drive_lost" Warning "The connection to a remote drive was lost and is being restored."

@@ -34,11 +34,40 @@ pub(crate) enum Urgency {
     Watched,
 }
 
+/// Kinds of reasons.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    Predicts,
+    Errors,
+    Worn,
+    FewSpareBlocks,
+    MediaErrors,
+    Slow,
+}
+
+impl Kind {
+    fn urgency(self) -> Urgency {
+        match self {
+            Self::Predicts | Self::Errors => Urgency::Failing,
+            Self::Worn | Self::FewSpareBlocks | Self::MediaErrors | Self::Slow => Urgency::Watched,
+        }
+    }
+}
+
 /// Why a member should be replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reason {
+    pub(crate) kind: Kind,
     pub(crate) why: String,
-    pub(crate) urgency: Urgency,
+}
+
+/// What speaks against a spare, the lesser objection first.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Objection {
+    /// Its health was not queried yet, which takes seconds.
+    Unknown,
+    /// It predicts its own failure, for this reason.
+    Predicts(String),
 }
 
 /// A drive whose health is read.
@@ -58,18 +87,13 @@ pub(crate) struct Page {
     read: Instant,
 }
 
-/// The last report of a member.
-struct Report {
-    urgency: Urgency,
-    at: Instant,
-}
-
 /// State of members that should be replaced.
 #[derive(Default)]
 pub(crate) struct Sick {
-    /// The reasons, by identity of the member.
-    reasons: BTreeMap<Uuid, Reason>,
-    reports: BTreeMap<Uuid, Report>,
+    /// The present reasons, by identity of the member.
+    reasons: BTreeMap<Uuid, Vec<Reason>>,
+    /// The times of the last reports.
+    reports: BTreeMap<(Uuid, Kind), Instant>,
     /// Members for which no spare was found, which was reported.
     without_spare: BTreeSet<Uuid>,
     pages: BTreeMap<Subject, Page>,
@@ -78,6 +102,8 @@ pub(crate) struct Sick {
     pub(crate) slow: BTreeMap<Uuid, String>,
     /// The time of the last query, and the drives that it was for.
     asked: Option<(Instant, BTreeSet<Subject>)>,
+    /// Drives whose first query has ended, with or without a page.
+    queried: BTreeSet<Subject>,
 }
 
 impl Sick {
@@ -90,6 +116,7 @@ impl Sick {
     /// Records a query of `subjects`. Forgets all other drives.
     pub(crate) fn begin_query(&mut self, subjects: BTreeSet<Subject>, now: Instant) {
         self.pages.retain(|subject, _| subjects.contains(subject));
+        self.queried.retain(|subject| subjects.contains(subject));
         self.media.retain(|member| subjects.contains(&Subject::Member(*member)));
         self.asked = Some((now, subjects));
     }
@@ -98,11 +125,13 @@ impl Sick {
     /// last page.
     pub(crate) fn note_pages(
         &mut self,
-        answered: Vec<(Subject, String, Smart)>,
+        answers: Vec<(Subject, String, Option<Smart>)>,
         now: Instant,
         day: u64,
     ) {
-        for (subject, path, smart) in answered {
+        for (subject, path, smart) in answers {
+            self.queried.insert(subject.clone());
+            let Some(smart) = smart else { continue };
             if let Subject::Member(member) = subject {
                 self.media.note(member, smart.media_errors, day);
             }
@@ -139,31 +168,31 @@ impl Sick {
         self.reasons.contains_key(&member)
     }
 
-    /// Takes the present reason of a member at `now`. Returns true if it should be reported: the last report is a day
-    /// old, or was less urgent.
-    pub(crate) fn note(&mut self, member: Uuid, reason: Option<Reason>, now: Instant) -> bool {
-        let Some(reason) = reason else {
+    /// Takes the present reasons of a member at `now`. Returns those to report: they are new, and reasons of their kind
+    /// were not reported in the last day.
+    pub(crate) fn note(&mut self, member: Uuid, reasons: Vec<Reason>, now: Instant) -> Vec<Reason> {
+        if reasons.is_empty() {
             self.reasons.remove(&member);
-            return false;
-        };
-        let urgency = reason.urgency;
-        let is_new =
-            self.reasons.insert(member, reason).is_none_or(|before| urgency < before.urgency);
-        let is_old = |report: &Report| {
-            urgency < report.urgency || now.duration_since(report.at) >= REPORT_EVERY
-        };
-        if !is_new || !self.reports.get(&member).is_none_or(is_old) {
-            return false;
+            return reasons;
         }
-        self.without_spare.remove(&member);
-        self.reports.insert(member, Report { urgency, at: now });
-        true
+        let before = self.reasons.insert(member, reasons.clone()).unwrap_or_default();
+        let mut due = reasons;
+        due.retain(|reason| {
+            let is_new = before.iter().all(|before| before.kind != reason.kind);
+            let last = self.reports.get(&(member, reason.kind));
+            is_new && last.is_none_or(|last| now.duration_since(*last) >= REPORT_EVERY)
+        });
+        for reason in &due {
+            self.reports.insert((member, reason.kind), now);
+            self.without_spare.remove(&member);
+        }
+        due
     }
 
     /// Forgets all members but these.
     pub(crate) fn retain(&mut self, is_member: impl Fn(&Uuid) -> bool) {
         self.reasons.retain(|member, _| is_member(member));
-        self.reports.retain(|member, _| is_member(member));
+        self.reports.retain(|(member, _), _| is_member(member));
         self.without_spare.retain(|member| is_member(member));
     }
 
@@ -174,68 +203,73 @@ impl Sick {
 
     /// True if a spare should replace the member while it serves.
     pub(crate) fn wants_spare(&self, member: &MemberStatus) -> bool {
-        let is_failing = |reason: &Reason| reason.urgency == Urgency::Failing;
+        let is_failing = |reason: &Reason| reason.kind.urgency() == Urgency::Failing;
         member.state == MemberState::InSync
             && member.replacement.is_empty()
-            && self.reasons.get(&member.uuid).is_some_and(is_failing)
+            && self.reasons.get(&member.uuid).is_some_and(|all| all.iter().any(is_failing))
     }
 
-    /// Returns what speaks against the spare with this identity, if anything. `reports` tells whether its drive has a
-    /// health page.
-    pub(crate) fn objection(&self, spare: &str, reports: impl Fn() -> bool) -> Option<String> {
-        match self.pages.get(&Subject::Spare(spare.to_owned())) {
-            Some(page) => page.smart.prediction().map(str::to_owned),
-            None => reports().then(|| "its health is not known yet".to_owned()),
+    /// Returns what speaks against the spare with this identity, if anything. `reports` tells whether its drive may have
+    /// a health page. A drive that returned none is like a drive that has none.
+    pub(crate) fn objection(&self, spare: &str, reports: impl Fn() -> bool) -> Option<Objection> {
+        let spare = Subject::Spare(spare.to_owned());
+        match self.pages.get(&spare) {
+            Some(page) => page.smart.prediction().map(|why| Objection::Predicts(why.to_owned())),
+            None if self.queried.contains(&spare) => None,
+            None => reports().then_some(Objection::Unknown),
         }
     }
 
-    /// Returns the reason why the member should be replaced, if any: the most urgent one.
-    pub(crate) fn judge(&self, member: &MemberStatus, settings: Settings) -> Option<Reason> {
+    /// Returns the reasons why the member should be replaced.
+    pub(crate) fn judge(&self, member: &MemberStatus, settings: Settings) -> Vec<Reason> {
         if member.state != MemberState::InSync {
-            return None;
+            return Vec::new();
         }
-        let watched = |why| Reason { why, urgency: Urgency::Watched };
-        let page = self.pages.get(&Subject::Member(member.uuid));
-        let of_page = page.and_then(|page| judge_page(&page.smart, settings));
-        let media = || self.media.judge(member.uuid).map(watched);
-        let slow = || self.slow.get(&member.uuid).cloned().map(watched);
-        let reasons = [many_errors(member, settings), of_page, media(), slow()];
-        reasons.into_iter().flatten().min_by_key(|reason| reason.urgency)
+        let reason = |kind| move |why| Reason { kind, why };
+        let mut reasons = Vec::new();
+        if let Some(page) = self.pages.get(&Subject::Member(member.uuid)) {
+            judge_page(&page.smart, settings, &mut reasons);
+        }
+        reasons.extend(many_errors(member, settings).map(reason(Kind::Errors)));
+        reasons.extend(self.media.judge(member.uuid).map(reason(Kind::MediaErrors)));
+        reasons.extend(self.slow.get(&member.uuid).cloned().map(reason(Kind::Slow)));
+        reasons
     }
 }
 
-fn many_errors(member: &MemberStatus, settings: Settings) -> Option<Reason> {
+fn many_errors(member: &MemberStatus, settings: Settings) -> Option<String> {
     let health = &member.health;
     let errors = health.medium + health.timeouts + health.device;
     let limit = u64::from(settings.replace_after_errors);
-    (limit > 0 && errors >= limit).then(|| Reason {
-        why: format!(
-            "its drive had {} unreadable blocks, {} time-outs and {} other errors",
+    (limit > 0 && errors >= limit).then(|| {
+        format!(
+            "it met {} unreadable blocks, {} time-outs and {} other errors",
             health.medium, health.timeouts, health.device
-        ),
-        urgency: Urgency::Failing,
+        )
     })
 }
 
-/// Returns the reason why a drive with this health page should be replaced, if any.
-fn judge_page(page: &Smart, settings: Settings) -> Option<Reason> {
+/// Adds the reasons why a drive with this health page should be replaced.
+fn judge_page(page: &Smart, settings: Settings, reasons: &mut Vec<Reason>) {
+    let mut add = |kind, why| reasons.push(Reason { kind, why });
     if let Some(why) = page.prediction() {
-        return Some(Reason { why: why.to_owned(), urgency: Urgency::Failing });
+        add(Kind::Predicts, why.to_owned());
     }
-    let watched = |why| Some(Reason { why, urgency: Urgency::Watched });
     let (wear, limit) = (page.wear_percent, settings.report_at_wear_percent);
     if limit > 0 && wear >= limit {
-        return watched(format!("{wear} % of the rated endurance of the drive is used"));
+        add(Kind::Worn, format!("{wear} % of the rated endurance of the drive is used"));
     }
     let Smart { spare_percent: spare, spare_threshold_percent: threshold, .. } = *page;
     // A drive that does not count its spare blocks reports 0 for both.
     let counts = (1..=SPARE_THRESHOLD_MAX).contains(&threshold) && spare < 100;
     if counts && spare <= threshold + SPARE_MARGIN {
-        return watched(format!(
-            "the drive has {spare} % of its spare blocks left, and predicts its failure below {threshold} %"
-        ));
+        add(
+            Kind::FewSpareBlocks,
+            format!(
+                "the drive has {spare} % of its spare blocks left, and predicts its failure below {threshold} %"
+            ),
+        );
     }
-    None
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use strake_units::ByteSize;
 
 use crate::error::{ControlError, ControlErrorKind};
 use crate::policy::members::is_out;
+use crate::policy::sick::Objection;
 use crate::record::store::SpareRecord;
 
 /// The state of a spare.
@@ -146,7 +147,7 @@ pub(crate) struct Candidate {
     pub(crate) pool: Pool,
     pub(crate) bytes: u64,
     /// What speaks against it.
-    pub(crate) objection: Option<String>,
+    pub(crate) objection: Option<Objection>,
 }
 
 /// Whose a spare is, in the order of use.
@@ -167,29 +168,25 @@ pub(crate) enum Need {
     Serving,
 }
 
-/// Chooses a spare: one without objection, of the array, as small as possible.
+/// Chooses a spare: one with the least objection, of the array, as small as possible.
 pub(crate) fn choose(need: Need, candidates: &[Candidate]) -> Option<&Candidate> {
     let usable = candidates.iter().filter(|c| need == Need::Out || c.objection.is_none());
-    usable.min_by_key(|c| (c.objection.is_some(), c.pool, c.bytes))
+    usable.min_by(|a, b| (&a.objection, a.pool, a.bytes).cmp(&(&b.objection, b.pool, b.bytes)))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Candidate, Need, Pool, choose};
+    use super::{Candidate, Need, Objection, Pool, choose};
 
     #[test]
     fn the_smallest_spare_without_objection_is_used_first() {
-        let candidate = |at, pool, bytes, objection: &str| Candidate {
-            at,
-            pool,
-            bytes,
-            objection: (!objection.is_empty()).then(|| objection.to_owned()),
-        };
+        let candidate = |at, pool, bytes, objection| Candidate { at, pool, bytes, objection };
+        let predicts = || Some(Objection::Predicts("it is read-only".to_owned()));
         let all = [
-            candidate(0, Pool::Own, 1, "it predicts its failure"),
-            candidate(1, Pool::Shared, 2, ""),
-            candidate(2, Pool::Own, 5, ""),
-            candidate(3, Pool::Own, 4, ""),
+            candidate(0, Pool::Own, 1, predicts()),
+            candidate(1, Pool::Shared, 2, None),
+            candidate(2, Pool::Own, 5, None),
+            candidate(3, Pool::Own, 4, None),
         ];
         let chosen = |need, among: &[Candidate]| choose(need, among).map(|chosen| chosen.at);
         for need in [Need::Out, Need::Serving] {
@@ -198,6 +195,10 @@ mod tests {
             assert_eq!(chosen(need, &[]), None, "{need:?}");
         }
         assert_eq!(chosen(Need::Out, &all[..1]), Some(0));
+        let unknown = candidate(4, Pool::Shared, 9, Some(Objection::Unknown));
+        assert_eq!(chosen(Need::Out, &[all[0].clone(), unknown.clone()]), Some(4));
+        assert_eq!(chosen(Need::Out, &[unknown.clone(), all[1].clone()]), Some(1));
+        assert_eq!(chosen(Need::Serving, &[unknown]), None);
         assert_eq!(chosen(Need::Serving, &all[..1]), None);
     }
 }

@@ -269,6 +269,9 @@ fn a_copy_that_waits_takes_no_other_spare() {
     assert_eq!(control.tank().members[1].replacement, drives[4]);
     let spares = control.with(|m| m.list_spares()).expect("it answers").spares;
     assert_eq!(spares.len(), 1, "{spares:?}");
+    // The operator gives this drive up.
+    control.change_job(&change_job("tank/replace", "cancel")).expect("it can be");
+    tick_until(&control, "the copy", || control.tank().members[1].replacement == drives[5]);
 }
 
 /// History: upkeep decided to use two spares, and used the second one after auto-replace was switched off.

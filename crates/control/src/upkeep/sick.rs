@@ -25,11 +25,10 @@ pub(crate) fn ask_drives(control: &Control) -> Result<(), ControlError> {
     let (subjects, targets): (Vec<Subject>, Vec<Target>) = drives.into_iter().unzip();
     let seen = probes.look(targets);
     control.run(|m| {
-        let answered = subjects.into_iter().zip(seen);
-        let answered =
-            answered.filter_map(|(subject, (path, probe))| Some((subject, path, probe.health?)));
+        let answers = subjects.into_iter().zip(seen);
+        let answers = answers.map(|(subject, (path, probe))| (subject, path, probe.health));
         let day = m.started.elapsed().as_secs() / DAY_S;
-        m.sick.note_pages(answered.collect(), Instant::now(), day);
+        m.sick.note_pages(answers.collect(), Instant::now(), day);
         Ok(())
     })
 }
@@ -75,7 +74,7 @@ fn is_nvme_of_kernel(path: &str) -> bool {
     is_nvme(path) || path.starts_with("/dev/disk/") && node().is_some_and(|node| is_nvme(&node))
 }
 
-/// Reports each member that should be replaced: once, and again when this becomes more urgent.
+/// Reports each member that should be replaced, once for each reason.
 pub(crate) fn notice_sick(manager: &mut Manager) {
     let now = Instant::now();
     let mut there = BTreeSet::new();
@@ -85,15 +84,14 @@ pub(crate) fn notice_sick(manager: &mut Manager) {
         let name = &status.name;
         for (slot, member) in status.members.iter().enumerate() {
             there.insert(member.uuid);
-            let reason = manager.sick.judge(member, settings);
-            let why = reason.as_ref().map(|reason| reason.why.clone()).unwrap_or_default();
-            if !manager.sick.note(member.uuid, reason, now) {
-                continue;
+            let reasons = manager.sick.judge(member, settings);
+            for reason in manager.sick.note(member.uuid, reasons, now) {
+                let what =
+                    format!("member {slot} ({}) of array {name} should be replaced", member.path);
+                let note = Note::of_array(EventKind::MemberSick, &name, what).member(slot);
+                let next = replace(name, Some(slot as u32), "");
+                manager.record(note.cause(reason.why).next(next));
             }
-            let what =
-                format!("member {slot} ({}) of array {name} should be replaced", member.path);
-            let note = Note::of_array(EventKind::MemberSick, &name, what);
-            manager.record(note.member(slot).cause(why).next(replace(name, Some(slot as u32), "")));
         }
     }
     manager.sick.retain(|uuid| there.contains(uuid));

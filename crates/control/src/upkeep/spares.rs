@@ -20,6 +20,7 @@ use crate::manager::Manager;
 use crate::names::array_key;
 use crate::policy::advice::spare_next;
 use crate::policy::members::is_out;
+use crate::policy::sick::Objection;
 use crate::policy::spares::{
     Candidate, Need, Pool, SpareState, choose, fits, is_of_the_drive, slots_for_spares, unusable,
 };
@@ -60,7 +61,7 @@ pub(crate) fn use_spare(
         Ok(drive)
     });
     let fits = opened.is_ok();
-    let used = opened.and_then(|drive| replace_now(control, &place, drive));
+    let used = opened.and_then(|drive| replace_now(control, &place, drive, wish));
     control.run(|m| {
         match &used {
             Ok(()) => reported_spare_use(m, &place.name, slot, &record),
@@ -230,6 +231,11 @@ pub(crate) fn choose_spare(
         return None;
     }
     let candidates = candidates(manager, array, &status);
+    let is_unknown = |candidate: &Candidate| candidate.objection == Some(Objection::Unknown);
+    if wish == Wish::Upkeep && candidates.iter().any(is_unknown) {
+        // The query of the spare ends within seconds.
+        return None;
+    }
     if let Some(best) = choose(need, &candidates) {
         return Some((place, manager.records.spares[best.at].clone()));
     }
@@ -242,8 +248,8 @@ pub(crate) fn choose_spare(
     };
     if is_first {
         let objections = candidates.iter().filter_map(|candidate| {
-            let path = &manager.records.spares[candidate.at].path;
-            Some(format!("spare {path}: {}", candidate.objection.as_ref()?))
+            let Some(Objection::Predicts(why)) = &candidate.objection else { return None };
+            Some(format!("spare {}: {why}", manager.records.spares[candidate.at].path))
         });
         let cause = objections.collect::<Vec<_>>().join("; ");
         let name = place.name;

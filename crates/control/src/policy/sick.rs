@@ -209,8 +209,8 @@ impl Sick {
             && self.reasons.get(&member.uuid).is_some_and(|all| all.iter().any(is_failing))
     }
 
-    /// Returns what speaks against the spare with this identity, if anything. `reports` tells whether its drive may have
-    /// a health page. A drive that returned none is like a drive that has none.
+    /// Returns what speaks against the spare with this identity, if anything. `reports` tells whether its drive may
+    /// have a health page. A drive that returned none is like a drive that has none.
     pub(crate) fn objection(&self, spare: &str, reports: impl Fn() -> bool) -> Option<Objection> {
         let spare = Subject::Spare(spare.to_owned());
         match self.pages.get(&spare) {

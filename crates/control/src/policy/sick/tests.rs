@@ -106,6 +106,9 @@ fn a_member_may_have_several_reasons() {
     assert_eq!(kinds(&sick, &member(MemberState::Faulty, 20, 0, 0)), []);
 }
 
+/// A health page, the limit of wear, and the reasons with some of their words.
+type Case = (Smart, u8, &'static [(Kind, &'static str)]);
+
 #[test]
 fn what_a_health_page_says_of_its_drive() {
     use Kind::{FewSpareBlocks, Predicts, Worn};
@@ -115,7 +118,7 @@ fn what_a_health_page_says_of_its_drive() {
         ..Smart::default()
     };
     let wear = |wear_percent| Smart { wear_percent, ..spares(100, 10) };
-    let cases: [(Smart, u8, &[(Kind, &str)]); 14] = [
+    let cases: [Case; 14] = [
         (spares(16, 10), 95, &[]),
         (spares(15, 10), 95, &[(FewSpareBlocks, "15 % of its spare blocks left")]),
         (spares(95, 90), 95, &[(FewSpareBlocks, "below 90 %")]),

@@ -49,6 +49,15 @@ def listed():
             print(f"{command}\t{example}")
 
 
+def catches(pid, number):
+    """Whether a child runs another program, which handles a signal (proc_pid_status(5), SigCgt)."""
+    if os.readlink(f"/proc/{pid}/exe") == os.readlink("/proc/self/exe"):
+        return False
+    with open(f"/proc/{pid}/status", encoding="ascii") as status:
+        caught = next(line.split()[1] for line in status if line.startswith("SigCgt:"))
+    return int(caught, 16) >> (number - 1) & 1 == 1
+
+
 def typed(command):
     endless = "--watch" in command or "follow" in command
     child, screen = pty.fork()
@@ -59,7 +68,8 @@ def typed(command):
     while True:
         ready, _, _ = select.select([screen], [], [], QUIET_S)
         if not ready:
-            if endless and not told:
+            # A command that still starts would be killed.
+            if endless and not told and catches(child, signal.SIGINT):
                 os.kill(child, signal.SIGINT)
                 told = True
             continue

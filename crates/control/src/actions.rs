@@ -44,6 +44,15 @@ pub(crate) enum Pace {
     InTurn,
 }
 
+/// Who wants a member to be re-added, or a spare to be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wish {
+    /// An operator.
+    Command,
+    /// Upkeep, which may do it only while the array has auto-readd or auto-replace on.
+    Upkeep,
+}
+
 #[cfg(test)]
 mod tests {
     use super::Actions;

@@ -95,8 +95,7 @@ fn no_source(path: &str) -> Text {
     }
     say(format!(
         "{path} is not an NVMe drive of this host, and only such drives have this health log; for SATA and SAS \
-            drives: smartctl --all \
-         {path}"
+         drives: smartctl --all {path}"
     ))
 }
 

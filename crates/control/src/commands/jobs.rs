@@ -181,8 +181,7 @@ fn cannot_cancel(of: &Job) -> ControlError {
     let Job { id, array, kind, .. } = of;
     let what = format!(
         "the {kind} of array {array} cannot be cancelled: without this job, redundancy would be missing permanently. \
-            To \
-         give clients priority: "
+         To give clients priority: "
     );
     let idle = ChangeJobRequest { priority: Some(0), ..job("set", id) };
     ControlError::refused(say(what).run(job("pause", id)).say(", or ").run(idle))

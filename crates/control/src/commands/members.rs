@@ -7,9 +7,8 @@ use strake_raid::MemberState;
 use strake_units::MemberIndex;
 use strake_wording::{Amendment, replace, say};
 
-use crate::actions::Pace;
+use crate::actions::{Pace, Wish};
 use crate::commands::claims::refuse_members_but;
-use crate::commands::readd::Wish;
 use crate::commands::remote::connect_named;
 use crate::control::Control;
 use crate::drives::label::{inspect, written_over};

@@ -6,6 +6,7 @@ use strake_engine::{ArrayErrorKind, claim_grown};
 use strake_units::ByteSize;
 use strake_wording::{replace, say};
 
+use crate::actions::Wish;
 use crate::commands::remote::connect_named;
 use crate::control::{Control, Planned, Reserved};
 use crate::drives::address::outlasts;
@@ -86,15 +87,6 @@ fn find_member(
     let named = ReaddMemberRequest { drive: "DRIVE".to_owned(), ..request.clone() };
     let what = say(what).run(named).say(", or use another: ").run(replace(name, None, ""));
     Err(ControlError::state(what))
-}
-
-/// Who wants a member to be re-added, or a spare to be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wish {
-    /// An operator.
-    Command,
-    /// Upkeep, which may do it only while the array has auto-readd or auto-replace on.
-    Upkeep,
 }
 
 pub(crate) fn readd_now(

@@ -4,9 +4,9 @@ use strake_api::v1::{ArrayChange, RebuildArrayRequest, RenameArrayRequest, SetAr
 use strake_units::Name;
 use strake_wording::{replace, say};
 
+use crate::actions::Wish;
 use crate::commands::create::consistency_of;
 use crate::commands::jobs::parse_priority;
-use crate::commands::readd::Wish;
 use crate::control::Control;
 use crate::error::{ControlError, ControlErrorKind};
 use crate::events::{EventKind, Note};

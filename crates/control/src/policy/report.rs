@@ -265,8 +265,7 @@ pub(crate) fn note_of(name: &str, event: ArrayEvent) -> Option<Note> {
                 0 => "other members have these pages, so nothing is lost".to_owned(),
                 _ => format!(
                     "no member in sync has {everywhere} of these pages; all bits of these pages count as set, which \
-                        can cause \
-                     a resync or longer rebuilds"
+                     can cause a resync or longer rebuilds"
                 ),
             };
             let what = format!(

@@ -24,16 +24,6 @@ const PAGE_AGE_MAX: Duration = Duration::from_secs(3600);
 /// The same reason of a member is reported at most once in this time.
 const REPORT_EVERY: Duration = Duration::from_secs(86_400);
 
-/// What follows from a reason, the most urgent first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Urgency {
-    /// The drive fails requests, or predicts its failure: a spare replaces the member.
-    Failing,
-    /// Only reported: the drive may serve for years, or the reason is a comparison, which may be wrong. Drives of the
-    /// same age have these reasons together, and would take all spares.
-    Watched,
-}
-
 /// Kinds of reasons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
@@ -46,10 +36,13 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    fn urgency(self) -> Urgency {
+    /// True if a spare replaces the member. Other members are only reported: their drives may serve for years, or the
+    /// reason is a comparison, which may be wrong. Drives of the same age have these reasons together, and would take
+    /// all spares.
+    fn is_failing(self) -> bool {
         match self {
-            Self::Predicts | Self::Errors => Urgency::Failing,
-            Self::Worn | Self::FewSpareBlocks | Self::MediaErrors | Self::Slow => Urgency::Watched,
+            Self::Predicts | Self::Errors => true,
+            Self::Worn | Self::FewSpareBlocks | Self::MediaErrors | Self::Slow => false,
         }
     }
 }
@@ -203,10 +196,10 @@ impl Sick {
 
     /// True if a spare should replace the member while it serves.
     pub(crate) fn wants_spare(&self, member: &MemberStatus) -> bool {
-        let is_failing = |reason: &Reason| reason.kind.urgency() == Urgency::Failing;
+        let is_failing = |all: &Vec<Reason>| all.iter().any(|reason| reason.kind.is_failing());
         member.state == MemberState::InSync
             && member.replacement.is_empty()
-            && self.reasons.get(&member.uuid).is_some_and(|all| all.iter().any(is_failing))
+            && self.reasons.get(&member.uuid).is_some_and(is_failing)
     }
 
     /// Returns what speaks against the spare with this identity, if anything. `reports` tells whether its drive may

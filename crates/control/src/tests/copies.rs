@@ -4,7 +4,7 @@ use super::reported::has;
 use super::{
     Testbed, change_job, check_refused, fail, hold, impatient, replace, spare, tick_until, unload,
 };
-use crate::commands::readd::Wish;
+use crate::actions::Wish;
 use crate::drives::health::tests::read_only;
 use crate::error::ControlErrorKind::{NotFound, State};
 use crate::events::EventKind;

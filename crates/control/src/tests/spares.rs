@@ -2,7 +2,7 @@
 
 use super::reported::has;
 use super::{Testbed, array, check_refused, fail, raid6, tick_until, unload};
-use crate::commands::readd::Wish;
+use crate::actions::Wish;
 use crate::control::Control;
 use crate::error::ControlErrorKind::{NotFound, Refused, Usage};
 use crate::events::EventKind;

@@ -1,7 +1,7 @@
 //! Upkeep concurrent with commands: neither undoes nor delays the other.
 
-use crate::actions::Pace;
-use crate::commands::readd::{Wish, readd_now};
+use crate::actions::{Pace, Wish};
+use crate::commands::readd::readd_now;
 use crate::drives::label::labelled;
 use crate::error::ControlErrorKind;
 use crate::limits::LOOK_LIMIT;

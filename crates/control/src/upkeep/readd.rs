@@ -8,8 +8,8 @@ use strake_raid::MemberState;
 use strake_units::{ByteSize, Uuid};
 use strake_wording::{Text, replace};
 
-use crate::actions::Pace;
-use crate::commands::readd::{Wish, readd_now};
+use crate::actions::{Pace, Wish};
+use crate::commands::readd::readd_now;
 use crate::control::Control;
 use crate::drives::PathKey;
 use crate::drives::label::{Labelled, labelled};

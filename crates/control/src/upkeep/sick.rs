@@ -42,18 +42,19 @@ fn drives_to_ask(manager: &mut Manager) -> Option<(Probes, Vec<(Subject, Target)
     let spares =
         manager.records.spares.iter().filter(|spare| manager.spares.ready(spare).is_some());
     let spares = spares.map(|spare| (Subject::Spare(spare.identity.clone()), spare.path.clone()));
-    let drives = members.chain(spares).filter_map(|(subject, path)| {
-        let health = Some(health_source(manager, &path)?);
-        Some((subject, Target { path, bytes: None, health }))
-    });
-    let drives: Vec<(Subject, Target)> = drives.collect();
+    let drives: Vec<(Subject, String)> = members.chain(spares).collect();
     let subjects: BTreeSet<Subject> = drives.iter().map(|(subject, _)| subject.clone()).collect();
     let now = Instant::now();
     if !manager.sick.is_due(&subjects, now) {
         return None;
     }
     manager.sick.begin_query(subjects, now);
-    Some((manager.drives.probes().clone(), drives))
+    let targets = drives.into_iter().filter_map(|(subject, path)| {
+        let health = Some(health_source(manager, &path)?);
+        Some((subject, Target { path, bytes: None, health }))
+    });
+    let targets = targets.collect();
+    Some((manager.drives.probes().clone(), targets))
 }
 
 /// The source of the health of the drive at `path`; `None` if the drive is not NVMe, or if it is taken from the kernel

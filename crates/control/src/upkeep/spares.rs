@@ -4,10 +4,9 @@ use strake_api::v1::AddSpareRequest;
 use strake_engine::{ArrayStatus, Drive, MemberStatus};
 use strake_wording::{replace, say};
 
-use crate::actions::Pace;
+use crate::actions::{Pace, Wish};
 use crate::bounded;
 use crate::commands::members::replace_now;
-use crate::commands::readd::Wish;
 use crate::commands::spares::forget_spare;
 use crate::control::Control;
 use crate::drives::address::is_remote;

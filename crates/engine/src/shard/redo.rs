@@ -198,7 +198,8 @@ impl Redo {
             return None;
         }
         let entry = self.places.place(record_bytes(payload as u64))?;
-        Some((entry, self.pages().get(REDO_HEADER_BYTES)?))
+        let page = self.pages().get(REDO_HEADER_BYTES).expect("a page is free");
+        Some((entry, page))
     }
 
     /// Ends the write of a record.

@@ -917,6 +917,86 @@ pub struct LatencyStats {
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListTracesRequest {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+}
+/// The recorded requests of an array. Each data core keeps its last 256 samples, and the slowest request of each of the
+/// last 64 seconds with requests.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListTracesResponse {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub uuid: ::prost::alloc::string::String,
+    /// By core, samples first, each kind from the oldest to the newest.
+    #[prost(message, repeated, tag = "3")]
+    pub traces: ::prost::alloc::vec::Vec<Trace>,
+}
+/// A recorded request of a client.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Trace {
+    /// 32 hexadecimal digits that identify the request.
+    #[prost(string, tag = "1")]
+    pub id: ::prost::alloc::string::String,
+    /// The data core that accepted the request, from 0.
+    #[prost(uint32, tag = "2")]
+    pub core: u32,
+    /// Number among the records of the core with the same reason, from 1.
+    #[prost(uint64, tag = "3")]
+    pub number: u64,
+    /// "sample": one of 4096 requests. "slowest": the slowest request of a second on its core. The last record with this
+    /// reason may be replaced until its second ends.
+    #[prost(string, tag = "4")]
+    pub reason: ::prost::alloc::string::String,
+    /// "read", "write", "write_zeroes", "deallocate" or "flush".
+    #[prost(string, tag = "5")]
+    pub operation: ::prost::alloc::string::String,
+    /// Offset in the array; 0 for a flush.
+    #[prost(uint64, tag = "6")]
+    pub offset: u64,
+    #[prost(uint64, tag = "7")]
+    pub bytes: u64,
+    /// When the array accepted the request, in nanoseconds since 1970.
+    #[prost(uint64, tag = "8")]
+    pub accepted_ns: u64,
+    /// From the acceptance to the answer.
+    #[prost(uint64, tag = "9")]
+    pub took_ns: u64,
+    /// The reason of a failure; empty if the request succeeded.
+    #[prost(string, tag = "10")]
+    pub error: ::prost::alloc::string::String,
+    /// Where the time went, in the order in which a request passes the stages. A request with several parts has the stages
+    /// of the part that completed last.
+    #[prost(message, repeated, tag = "11")]
+    pub stages: ::prost::alloc::vec::Vec<TraceStage>,
+}
+/// The time that a request spent in a stage. The resolution is one turn of the data core, some microseconds.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TraceStage {
+    /// "queued": waited for memory, for a queue of a drive, or for a message of another core.
+    /// "retried": attempts that failed, because a member failed or was too slow.
+    /// "band": waited for earlier requests of the same part of the stripe.
+    /// "intent": waited until the write-intent bitmap contained the region.
+    /// "read": read from members. "log": wrote a record to the redo log. "write": wrote to members.
+    /// "flush": flushed members.
+    #[prost(string, tag = "1")]
+    pub stage: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "2")]
+    pub took_ns: u64,
+    /// Position of the member whose I/O ended the stage; absent if not known.
+    #[prost(uint32, optional, tag = "3")]
+    pub member: ::core::option::Option<u32>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct WatchArrayRequest {
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
@@ -6355,6 +6435,31 @@ pub mod array_service_client {
                 .insert(GrpcMethod::new("strake.v1.ArrayService", "GetArrayStats"));
             self.inner.unary(req, path, codec).await
         }
+        /// Requests of clients whose stages a running array recorded: samples, and the slowest request of every second.
+        pub async fn list_traces(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListTracesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListTracesResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/strake.v1.ArrayService/ListTraces",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("strake.v1.ArrayService", "ListTraces"));
+            self.inner.unary(req, path, codec).await
+        }
         /// The array now, and again whenever it has changed, until the client ends the call or the array is removed.
         pub async fn watch_array(
             &mut self,
@@ -6799,6 +6904,14 @@ pub mod array_service_server {
             &self,
             request: tonic::Request<super::GetArrayStatsRequest>,
         ) -> std::result::Result<tonic::Response<super::ArrayStats>, tonic::Status>;
+        /// Requests of clients whose stages a running array recorded: samples, and the slowest request of every second.
+        async fn list_traces(
+            &self,
+            request: tonic::Request<super::ListTracesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListTracesResponse>,
+            tonic::Status,
+        >;
         /// Server streaming response type for the WatchArray method.
         type WatchArrayStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<super::Array, tonic::Status>,
@@ -7145,6 +7258,51 @@ pub mod array_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = GetArrayStatsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/strake.v1.ArrayService/ListTraces" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListTracesSvc<T: ArrayService>(pub Arc<T>);
+                    impl<
+                        T: ArrayService,
+                    > tonic::server::UnaryService<super::ListTracesRequest>
+                    for ListTracesSvc<T> {
+                        type Response = super::ListTracesResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListTracesRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ArrayService>::list_traces(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListTracesSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

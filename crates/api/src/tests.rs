@@ -92,6 +92,7 @@ fn the_descriptor_names_every_call() {
             "ArrayService.ListArrays",
             "ArrayService.GetArray",
             "ArrayService.GetArrayStats",
+            "ArrayService.ListTraces",
             "ArrayService.WatchArray",
             "ArrayService.FailMember",
             "ArrayService.ReplaceMember",

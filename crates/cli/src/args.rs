@@ -15,6 +15,7 @@ pub mod mistakes;
 pub mod parse;
 pub mod spare;
 pub mod top;
+pub mod trace;
 
 use crate::error::CliError;
 use crate::output::{Color, Format, Output};
@@ -180,6 +181,26 @@ pub enum Command {
   strake top
   strake top 0.5")]
     Top(top::Top),
+    /// Show where the time of requests went: a sample of one in 4096, and the slowest request of every second.
+    ///
+    /// The table shows the requests that took longest, with the time in each stage:
+    ///
+    /// queued: waits for memory, for a queue of a drive, or for a message of another core.
+    ///
+    /// retried: attempts that failed, because a member failed or was too slow.
+    ///
+    /// band: waits for earlier requests of the same part of the stripe.
+    ///
+    /// intent: waits until the write-intent bitmap contains the region.
+    ///
+    /// read, log, write, flush: I/Os of members. The position is that of the member that answered last.
+    #[command(after_help = "Examples:
+  strake trace tank
+  strake trace tank --slowest --count 5
+  strake trace tank --follow
+  strake trace tank --perfetto /tmp/tank.json
+  strake trace tank --follow --otlp http://localhost:4318")]
+    Trace(trace::Trace),
     /// Events: failures, changes of state, and commands with their callers.
     #[command(
         subcommand,

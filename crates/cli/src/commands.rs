@@ -17,6 +17,7 @@ pub mod log;
 pub mod spare;
 pub mod status;
 pub mod top;
+pub mod trace;
 
 /// Warnings of an answer go to standard error, in either format.
 fn warn(warnings: &[String]) {

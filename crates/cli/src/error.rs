@@ -25,6 +25,8 @@ pub enum ErrorKind {
     Refused(Code),
     /// The operating system refused something on this side, and nothing was changed.
     Io(io::ErrorKind),
+    /// Another program, such as a collector, refused something or does not answer.
+    Remote,
     /// The answer could not be written to standard output.
     Output(io::ErrorKind),
     /// Data came back different from what was written, or not at all.
@@ -58,6 +60,11 @@ impl CliError {
     /// `what` could not be done for the reason the system gave.
     pub fn io(what: impl fmt::Display, error: &io::Error) -> Self {
         Self { kind: ErrorKind::Io(error.kind()), text: format!("{what}: {error}") }
+    }
+
+    /// Another program refused something, or does not answer.
+    pub fn remote(text: impl Into<String>) -> Self {
+        Self { kind: ErrorKind::Remote, text: text.into() }
     }
 
     /// No daemon answers on `socket`.
@@ -120,7 +127,7 @@ impl CliError {
             ErrorKind::Usage | ErrorKind::Io(_) => Exit::Usage,
             ErrorKind::NoDaemon | ErrorKind::Output(_) | ErrorKind::Interrupted => Exit::Unknown,
             ErrorKind::Refused(code) => Exit::of_rpc(code),
-            ErrorKind::Mismatch | ErrorKind::Ended => Exit::Failed,
+            ErrorKind::Mismatch | ErrorKind::Ended | ErrorKind::Remote => Exit::Failed,
             ErrorKind::ReaderGone => Exit::Fine,
         }
     }

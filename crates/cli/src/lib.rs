@@ -18,6 +18,7 @@
 pub mod again;
 pub mod args;
 pub mod beside;
+pub mod collector;
 pub mod commands;
 pub mod connect;
 pub mod daemon;
@@ -32,6 +33,7 @@ pub mod paths;
 pub mod rates;
 pub mod run;
 pub mod secret;
+pub mod spans;
 pub mod tables;
 pub mod wait;
 pub mod watch;

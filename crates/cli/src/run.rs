@@ -3,7 +3,7 @@
 use crate::args::{Cli, Command, mistakes};
 use crate::commands::{
     array, bench, config, daemon, drive, event, export, hook, host, iostat, job, log, spare,
-    status, top,
+    status, top, trace,
 };
 use crate::error::{CliError, ErrorKind};
 use crate::exit::Exit;
@@ -93,6 +93,7 @@ async fn run(cli: Cli) -> Result<Exit, CliError> {
         Command::Export(verb) => export::run(verb, &socket()?, &out).await,
         Command::Iostat(arguments) => iostat::run(arguments, &socket()?, &out).await,
         Command::Top(arguments) => top::run(arguments, &socket()?, &out).await,
+        Command::Trace(arguments) => trace::run(arguments, &socket()?, &out).await,
         Command::Event(verb) => event::run(verb, &socket()?, &out).await,
         Command::Log(verb) => log::run(verb, &socket()?, &out).await,
         Command::Hook(verb) => hook::run(verb, &socket()?, &out).await,

@@ -22,6 +22,7 @@ pub mod spare;
 pub mod stats;
 pub mod status;
 pub mod top;
+pub mod trace;
 
 #[cfg(test)]
 mod tests;

@@ -5,3 +5,4 @@ pub(crate) mod doubt;
 pub(crate) mod health;
 pub(crate) mod queues;
 pub(crate) mod stats;
+pub(crate) mod traces;

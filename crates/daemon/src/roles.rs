@@ -27,6 +27,7 @@ const CALLS: [(Role, &[&str]); 3] = [
             "ArrayService/GetArrayStats",
             "ArrayService/GetScrub",
             "ArrayService/ListArrays",
+            "ArrayService/ListTraces",
             "ArrayService/WatchArray",
             "AuditService/ListAudit",
             "AuditService/VerifyAudit",

@@ -40,6 +40,7 @@ pub mod settling;
 mod shard;
 mod shared_status;
 mod slab;
+mod trace;
 mod undelete;
 
 pub use array::{Array, ArrayStatus, Counters, IoLimits, Options, Pending, Progress, Replacing};
@@ -65,4 +66,5 @@ pub use scrub::{
 };
 pub use shared_status::{MemberCause, MemberHealth, MemberStatus};
 pub use strake_ondisk::{Consistency, OnDrive, Superblock};
+pub use trace::{SAMPLED_OF, Stage, StageTime, Trace, TraceOp, TraceReason};
 pub use undelete::{check_destroyed, mark_destroyed, unmark_destroyed};

@@ -10,11 +10,12 @@ use strake_block::{Completion, Durability, Io, IoError, IoErrorKind, Sg, SgMut};
 use strake_ondisk::{BadEvent, BadList, Bits, Consistency, Superblock};
 use strake_raid::{Band, MemberEvent};
 use strake_reactor::{Receiver, Sender};
-use strake_units::{LbaRange, MemberIndex, Name, PositionSet, RegionIndex, Uuid};
+use strake_units::{LbaRange, MemberIndex, Name, Nanos, PositionSet, RegionIndex, Uuid};
 
 use crate::error::ArrayError;
 use crate::scrub::ScrubOrder;
 use crate::shard::{Pairing, Roll, SharedDevice};
+use crate::trace::Stages;
 
 /// The recipient of the answer to a span: a host request of some shard, or the maintenance of this shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +59,8 @@ pub(crate) struct Span {
     pub(crate) band: Band,
     pub(crate) work: Work,
     pub(crate) origin: Origin,
+    /// The time at which the span was sent to its band.
+    pub(crate) sent: Nanos,
 }
 
 /// The answer to a span.
@@ -67,6 +70,8 @@ pub(crate) struct SpanDone {
     pub(crate) result: Result<(), IoError>,
     /// The buffer of a read.
     pub(crate) data: Option<SgMut>,
+    /// The stages of the span at its owner.
+    pub(crate) stages: Stages,
 }
 
 /// Permitted use of a member by a shard.

@@ -81,6 +81,7 @@ use self::wait::WaitQueue;
 use self::workers::Workers;
 use crate::message::{Change, FailReason, Fill, Origin, Peer, Span, SpanDone, ToLeader, View};
 use crate::shared_status::{CoreCounters, SharedStatus};
+use crate::trace::{Stage, Stages};
 
 /// A job of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,6 +181,46 @@ pub(crate) struct Shard {
 impl Shard {
     fn open_group(&self) -> Group {
         self.members.borrow_mut().groups.open(self.scheduler.current())
+    }
+
+    /// Closes the group. Returns the member of its last I/O, if no stage ended with this I/O.
+    fn close_group(&self, group: Group) -> Option<MemberIndex> {
+        let groups = &mut self.members.borrow_mut().groups;
+        let last = groups.take_last(group);
+        groups.close(group);
+        last
+    }
+
+    /// Ends the present stage of a batch of writes, and starts `stage`.
+    fn enter(&self, group: Group, batch: &WriteBatch, stage: Stage) {
+        let last = self.members.borrow_mut().groups.take_last(group);
+        let mut trail = batch.trail.get();
+        trail.enter(stage, self.now.get(), last);
+        batch.trail.set(trail);
+    }
+
+    /// Ends the last stage of a batch of writes. Returns the stages of the batch.
+    fn end_stages(&self, group: Group, batch: &WriteBatch) -> Stages {
+        let last = self.members.borrow_mut().groups.take_last(group);
+        batch.trail.get().ended(self.now.get(), last)
+    }
+
+    /// Records in the request of a span that an attempt since `since` failed. Requests of other cores count this time
+    /// as waiting time.
+    fn note_retry(&self, origin: Origin, since: Nanos) {
+        if let Origin::Host { shard, request } = origin
+            && shard == self.core
+        {
+            let took = self.now.get().since(since);
+            self.requests.borrow_mut().retries(request, took, None);
+        }
+    }
+
+    /// Returns the stages of a read that was sent to its band at `sent` and that a task began at `begun`.
+    fn read_stages(&self, group: Group, sent: Nanos, begun: Nanos) -> Stages {
+        let last = self.members.borrow_mut().groups.take_last(group);
+        let waited = Stages::NONE.with(Stage::Band, begun.since(sent), None);
+        waited.with(Stage::Read, self.now.get().since(begun), last)
     }
 
     fn counters(&self) -> &CoreCounters {
@@ -283,15 +324,22 @@ impl Shard {
         self.geometry.position(stripe, role)
     }
 
-    /// Answers the sender of the work.
-    fn finish(&self, origin: Origin, result: Result<(), IoError>, data: Option<SgMut>) {
+    /// Answers the sender of the work, which spent its time in `stages`.
+    fn finish(
+        &self,
+        origin: Origin,
+        result: Result<(), IoError>,
+        data: Option<SgMut>,
+        stages: &Stages,
+    ) {
         match origin {
             Origin::Maintenance => self.window.borrow_mut().back(self.now.get(), result),
             Origin::Host { shard, request } if shard == self.core => {
-                self.requests.borrow_mut().span_back(request, result, data);
+                self.requests.borrow_mut().span_back(request, result, data, stages);
             }
             Origin::Host { shard, request } => {
-                self.post(shard, Peer::Done(SpanDone { request, result, data }))
+                let stages = *stages;
+                self.post(shard, Peer::Done(SpanDone { request, result, data, stages }));
             }
         }
     }

@@ -17,6 +17,7 @@ use crate::events::{ArrayEvent, ArrayEventKind, EventRing};
 use crate::histogram::CoreTimes;
 use crate::pacing::Maintenance;
 use crate::scrub::{ScrubState, SharedScrub};
+use crate::trace::TraceRing;
 
 mod errors;
 mod scrub;
@@ -124,6 +125,8 @@ pub(crate) struct CoreCounters {
     pub(crate) members: Vec<MemberCounters>,
     /// Latencies of requests and of member I/Os.
     pub(crate) times: Arc<CoreTimes>,
+    /// Recorded requests.
+    pub(crate) traces: Arc<TraceRing>,
     /// Time in nanoseconds until which clients of this core count as active; `u64::MAX` while a request is outstanding.
     pub(crate) clients_until: AtomicU64,
     /// Maintenance bands that the clients of this core allow for each core, as the bits of an `f64`.

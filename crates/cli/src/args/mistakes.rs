@@ -37,11 +37,12 @@ const COMMANDS: [(&str, &[&str], &[&str]); 21] = [
 ];
 
 /// Words that other programs use without an object, and the commands of Strake.
-const OBJECTS: [(&[&str], &[&str]); 7] = [
+const OBJECTS: [(&[&str], &[&str]); 8] = [
     (&["delete"], &["array destroy"]),
     (&["delete-array", "remove-array"], &["array destroy"]),
     (&["logs", "history", "audit"], &["event list", "log list"]),
     (&["perf", "stat", "stats"], &["iostat", "array stats"]),
+    (&["blktrace", "slow", "latency"], &["trace", "array stats"]),
     (&["info", "health", "state"], &["status"]),
     (&["check", "verify"], &["doctor", "array scrub"]),
     (&["restart"], &["daemon restart"]),

@@ -57,7 +57,7 @@ fn rows(grid: &mut Grid, of: &str, latencies: &[LatencyStats]) {
 }
 
 /// Three digits and a unit.
-fn time(ns: u64) -> String {
+pub(super) fn time(ns: u64) -> String {
     const UNITS: [(u64, &str); 4] =
         [(1_000_000_000, "s"), (1_000_000, "ms"), (1000, "us"), (1, "ns")];
     let (unit, name) = UNITS.into_iter().find(|(unit, _)| ns >= *unit).unwrap_or((1, "ns"));

@@ -2,7 +2,7 @@
 
 use strake_api::v1::{self as api, Core, Daemon, Export as ExportMessage, Problem, SystemStatus};
 use strake_engine::{Array, ArrayLatencies};
-use strake_reactor::{CoreThread, Pinning};
+use strake_reactor::{CoreThread, Pinning, monotonic};
 use strake_units::MemberIndex;
 use strake_wording::{show, show_scrub};
 
@@ -20,6 +20,7 @@ use crate::view::array::being_started;
 use crate::view::doubt::show_doubts;
 use crate::view::queues::controller;
 use crate::view::stats::{by_operation, counters};
+use crate::view::traces::{Clocks, trace};
 
 impl Manager {
     /// Returns every array: running arrays, and recorded arrays that do not run.
@@ -153,6 +154,24 @@ impl Manager {
                     ios: by_operation(latencies),
                 })
                 .collect(),
+        })
+    }
+}
+
+impl Manager {
+    /// Returns the recorded requests of a running array.
+    ///
+    /// # Errors
+    /// If there is no such array, or it is not running.
+    pub fn traces(&mut self, name: &str) -> Result<api::ListTracesResponse, ControlError> {
+        let clocks = Clocks { wall_us: self.options.clock.now_us(), monotonic: monotonic() };
+        let array = &self.running[self.find_running(name)?].array;
+        let (geometry, uuid) = (array.status().geometry, array.uuid());
+        let traces = array.traces();
+        Ok(api::ListTracesResponse {
+            name: array.name().to_string(),
+            uuid: uuid.to_string(),
+            traces: traces.iter().map(|t| trace(t, &geometry, uuid, clocks)).collect(),
         })
     }
 }

@@ -7,10 +7,10 @@ use strake_api::v1::{
     AddDriveRequest, Array, ArrayChange, ArrayStats, ChangeScrubRequest, CreateArrayRequest,
     DestroyArrayRequest, FailMemberRequest, GetArrayRequest, GetArrayStatsRequest, GetScrubRequest,
     GrowArrayRequest, ImportArraysRequest, ImportArraysResponse, ListArraysRequest,
-    ListArraysResponse, ListImportableRequest, ListImportableResponse, ReaddMemberRequest,
-    RebuildArrayRequest, RenameArrayRequest, ReplaceMemberRequest, Scrub, ScrubChange,
-    SetArrayRequest, StartScrubRequest, UndeleteArrayRequest, UnloadArrayRequest,
-    UpgradeFormatRequest, WatchArrayRequest,
+    ListArraysResponse, ListImportableRequest, ListImportableResponse, ListTracesRequest,
+    ListTracesResponse, ReaddMemberRequest, RebuildArrayRequest, RenameArrayRequest,
+    ReplaceMemberRequest, Scrub, ScrubChange, SetArrayRequest, StartScrubRequest,
+    UndeleteArrayRequest, UnloadArrayRequest, UpgradeFormatRequest, WatchArrayRequest,
 };
 use strake_control::Control;
 use tokio::sync::mpsc;
@@ -45,6 +45,12 @@ impl ArrayService for Shared {
         let request = request.into_inner();
         check_text("name", &request.name)?;
         self.answer(move |m| m.array_stats(&request.name)).await
+    }
+
+    async fn list_traces(&self, request: Request<ListTracesRequest>) -> Answer<ListTracesResponse> {
+        let request = request.into_inner();
+        check_text("name", &request.name)?;
+        self.answer(move |m| m.traces(&request.name)).await
     }
 
     async fn watch_array(

@@ -12,6 +12,7 @@ use crate::histogram::{ArrayLatencies, put_together};
 use crate::pacing::Maintenance;
 use crate::scrub::ScrubStatus;
 use crate::shared_status::{CoreCounters, HALTED_REBUILD, HALTED_RESYNC, MemberStatus};
+use crate::trace::Trace;
 
 /// Progress of a background job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -163,6 +164,14 @@ impl Array {
     pub fn latencies(&self) -> ArrayLatencies {
         let cores = self.shared.cores.iter().map(|core| &*core.times);
         put_together(cores, self.geometry.members())
+    }
+
+    /// Returns the recorded requests of every core, see [`Trace`]. A record that a core overwrites at the same time may
+    /// be missing.
+    #[must_use]
+    pub fn traces(&self) -> Vec<Trace> {
+        let cores = self.shared.cores.iter().enumerate();
+        cores.flat_map(|(core, counters)| counters.traces.read(core as u16)).collect()
     }
 
     fn bad_ranges(&self, states: &[MemberState]) -> Vec<(u64, u64)> {

@@ -14,6 +14,7 @@ use super::mend::{Ended, Excluded, LOST, Stuck, copy_back, repair};
 use super::write_task::write;
 use super::{Shard, replacement, scratch, scrub};
 use crate::message::{Span, Work};
+use crate::trace::Stages;
 
 /// Works on the band of `entry` until its queue is empty.
 pub(crate) async fn run(shard: &Shard, entry: u32) {
@@ -44,14 +45,14 @@ pub(crate) async fn run(shard: &Shard, entry: u32) {
                 if shard.was_replayed(band.stripe)
                     || shard.agreed.borrow().contains_all(&shard.geometry, band) =>
             {
-                shard.finish(origin, Ok(()), None);
+                shard.finish(origin, Ok(()), None, &Stages::NONE);
             }
             Some(Batch::Resync { origin }) => {
                 maintain(shard, group, band, Purpose::Resync, origin).await
             }
             Some(Batch::Rebuild { origin }) => {
                 if let Err(error) = replacement::copy(shard, group, band).await {
-                    shard.finish(origin, Err(error), None);
+                    shard.finish(origin, Err(error), None, &Stages::NONE);
                     continue;
                 }
                 let targets = shard.rebuild_targets(band);
@@ -60,7 +61,7 @@ pub(crate) async fn run(shard: &Shard, entry: u32) {
             Some(Batch::Scrub { order, origin }) => {
                 // The future is boxed, because a repair needs much more memory than other tasks.
                 let result = Box::pin(scrub::band(shard, group, band, order)).await;
-                shard.finish(origin, result, None);
+                shard.finish(origin, result, None, &Stages::NONE);
             }
         }
     }
@@ -69,9 +70,11 @@ pub(crate) async fn run(shard: &Shard, entry: u32) {
 
 /// Reads a range of one strip, if necessary by reconstruction from the rest of the stripe.
 pub(super) async fn read(shard: &Shard, group: Group, span: Span) {
-    let Span { band, work: Work::Read { range, data, unreadable, avoid }, origin } = span else {
+    let Span { band, work: Work::Read { range, data, unreadable, avoid }, origin, sent } = span
+    else {
         unreachable!("a read batch holds a read")
     };
+    let begun = shard.now.get();
     let wanted = Wanted { band, range, unreadable, avoid };
     let (data, result) = match read_range(shard, group, wanted, data).await {
         (data, Ended::Done(result)) => (data, result),
@@ -80,7 +83,8 @@ pub(super) async fn read(shard: &Shard, group: Group, span: Span) {
         }
         (data, Ended::Stuck(_)) => (data, Err(LOST)),
     };
-    shard.finish(origin, result, Some(data));
+    let stages = shard.read_stages(group, sent, begun);
+    shard.finish(origin, result, Some(data), &stages);
 }
 
 /// True if copies of the band may differ: its region was written before a crash, or is not initialized, and was not
@@ -95,6 +99,7 @@ fn copies_may_differ(shard: &Shard, band: Band) -> bool {
 /// consistent. Otherwise, if the member that was read goes out before the resync of the band, a later read could return
 /// older data.
 async fn read_agreed(shard: &Shard, group: Group, span: Span) {
+    let begun = shard.now.get();
     let Span { band, work: Work::Read { range, .. }, .. } = &span else {
         unreachable!("a read batch holds a read")
     };
@@ -104,8 +109,9 @@ async fn read_agreed(shard: &Shard, group: Group, span: Span) {
     match result {
         Ok(()) => read(shard, group, span).await,
         Err(error) => {
-            if let Span { work: Work::Read { data, .. }, origin, .. } = span {
-                shard.finish(origin, Err(error), Some(data));
+            if let Span { work: Work::Read { data, .. }, origin, sent, .. } = span {
+                let stages = shard.read_stages(group, sent, begun);
+                shard.finish(origin, Err(error), Some(data), &stages);
             }
         }
     }

@@ -3,12 +3,13 @@
 //! One task at a time works on a band. Other operations on the band wait in order of arrival. One shard owns each band,
 //! so this table is the complete lock of a stripe, and needs no atomics.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 
 use arrayvec::ArrayVec;
 use strake_block::{Buf, Durability, Sg, SgMut};
 use strake_raid::{Band, Geometry, Segment, SegmentList, Window};
-use strake_units::{BlockSize, Lba, LbaRange, PositionSet, StripSet};
+use strake_units::{BlockSize, Lba, LbaRange, Nanos, PositionSet, StripSet};
 
 use super::requests::slice;
 use super::small::Head;
@@ -16,6 +17,7 @@ use crate::limits::MERGE_MAX;
 use crate::message::{Fill, Origin, Span, Work};
 use crate::scrub::ScrubOrder;
 use crate::slab::Slab;
+use crate::trace::{Stage, Trail};
 
 /// Hash buckets.
 const BUCKETS: usize = 2048;
@@ -40,6 +42,8 @@ struct Entry {
 struct Item {
     work: Work,
     origin: Origin,
+    /// The time at which the operation was sent to the band.
+    sent: Nanos,
     next: Option<u32>,
 }
 
@@ -70,6 +74,8 @@ pub(crate) struct WriteItem {
     pub(crate) range: LbaRange,
     pub(crate) fill: Fill,
     pub(crate) origin: Origin,
+    /// The time at which the write was sent to the band.
+    pub(crate) sent: Nanos,
 }
 
 /// Maximum number of memory pieces that contain the new data of a segment.
@@ -86,6 +92,10 @@ pub(crate) struct WriteBatch {
     pub(crate) durability: Durability,
     /// Strips whose segment consists of zeroes that replace lost data. No client wrote these zeroes.
     pub(crate) zeroed: StripSet,
+    /// The time at which a task took the batch.
+    pub(crate) begun: Nanos,
+    /// The stages of the batch since then.
+    pub(crate) trail: Cell<Trail>,
 }
 
 impl WriteBatch {
@@ -96,13 +106,22 @@ impl WriteBatch {
             segments: SegmentList::new(),
             durability: Durability::Normal,
             zeroed: StripSet::EMPTY,
+            begun: Nanos(0),
+            trail: Cell::new(Trail::begin(Stage::Intent, Nanos(0))),
         }
+    }
+
+    /// Starts the stages of the batch at `now`.
+    pub(super) fn begin(&mut self, now: Nanos) {
+        self.begun = now;
+        self.trail.set(Trail::begin(Stage::Intent, now));
     }
 
     /// Returns the part of the batch in the columns of `window`. Positions with `bad` blocks get a stable write,
     /// because the blocks leave the list afterwards, and zeroes are written instead of deallocated.
     pub(crate) fn narrowed(&self, window: Window, bad: PositionSet) -> Self {
-        let mut part = Self { durability: self.durability, ..Self::empty() };
+        let trail = self.trail.clone();
+        let mut part = Self { durability: self.durability, trail, ..Self::empty() };
         if !bad.is_empty() {
             part.durability = Durability::Fua;
         }
@@ -120,7 +139,8 @@ impl WriteBatch {
                 Fill::Deallocate if !bad.is_empty() => Fill::Zeroes,
                 fill @ (Fill::Data(_) | Fill::Zeroes | Fill::Deallocate) => fill.clone(),
             };
-            part.items.push(WriteItem { range: item.range, fill, origin: item.origin });
+            let (range, origin, sent) = (item.range, item.origin, item.sent);
+            part.items.push(WriteItem { range, fill, origin, sent });
         }
         part
     }
@@ -227,7 +247,8 @@ impl Bands {
     /// Appends `span` to the queue of its band.
     #[inline]
     pub(crate) fn enqueue(&mut self, span: Span) {
-        let item = self.items.insert(Item { work: span.work, origin: span.origin, next: None });
+        let Span { work, origin, sent, .. } = span;
+        let item = self.items.insert(Item { work, origin, sent, next: None });
         let bucket = self.bucket(span.band);
         if let Some(at) = self.find(bucket, span.band) {
             let entry = self.entries.get_mut(at).expect("found just now");
@@ -306,12 +327,15 @@ impl Bands {
     pub(crate) fn take_write(&mut self, entry: u32) -> Head {
         let item = self.pop(entry).expect("there is a write");
         let Item {
-            work: Work::Write { range, fill: Fill::Data(data), durability }, origin, ..
+            work: Work::Write { range, fill: Fill::Data(data), durability },
+            origin,
+            sent,
+            ..
         } = item
         else {
             unreachable!("it was a write of data")
         };
-        Head { range, data, durability, origin }
+        Head { range, data, durability, origin, sent }
     }
 
     /// Returns the range, the slow positions and the band of the only waiting operation, if this operation is a read
@@ -333,20 +357,20 @@ impl Bands {
         }
     }
 
-    /// Removes this read, and returns its buffer and its origin.
-    pub(crate) fn take_read(&mut self, entry: u32) -> (SgMut, Origin) {
+    /// Removes this read, and returns its buffer, its origin and the time at which it was sent.
+    pub(crate) fn take_read(&mut self, entry: u32) -> (SgMut, Origin, Nanos) {
         let item = self.pop(entry).expect("there is a read");
-        let Item { work: Work::Read { data, .. }, origin, .. } = item else {
+        let Item { work: Work::Read { data, .. }, origin, sent, .. } = item else {
             unreachable!("it was a read")
         };
-        (data, origin)
+        (data, origin, sent)
     }
 
     /// Puts an operation that started without a task back to the head of its band, for a task.
-    pub(crate) fn put_back(&mut self, at: u32, work: Work, origin: Origin) {
+    pub(crate) fn put_back(&mut self, at: u32, work: Work, origin: Origin, now: Nanos) {
         let entry = self.entries.get_mut(at).expect("whatever has started holds it");
         entry.thorough = true;
-        let item = self.items.insert(Item { work, origin, next: entry.first });
+        let item = self.items.insert(Item { work, origin, sent: now, next: entry.first });
         entry.first = Some(item);
         entry.last.get_or_insert(item);
         self.ready.push_back(at);
@@ -379,15 +403,15 @@ impl Bands {
             return None;
         };
         let band = self.band(entry);
-        let Item { work, origin, .. } = item;
+        let Item { work, origin, sent, .. } = item;
         Some(match work {
-            work @ Work::Read { .. } => Batch::Read { span: Span { band, work, origin } },
+            work @ Work::Read { .. } => Batch::Read { span: Span { band, work, origin, sent } },
             Work::Resync => Batch::Resync { origin },
             Work::Rebuild => Batch::Rebuild { origin },
             Work::Scrub { order } => Batch::Scrub { order, origin },
             Work::Write { range, fill, durability } => {
                 assert!(writes.items.is_empty(), "every write of the last batch was answered");
-                writes.items.push(WriteItem { range, fill, origin });
+                writes.items.push(WriteItem { range, fill, origin, sent });
                 geometry.segments_into(band, range, &mut writes.segments);
                 (writes.durability, writes.zeroed) = (durability, StripSet::EMPTY);
                 if merge {
@@ -411,15 +435,15 @@ impl Bands {
 
     /// Puts the next waiting operation aside, for a joint read.
     pub(crate) fn join_waiting(&mut self, entry: u32) {
-        if let Some(Item { work, origin, .. }) = self.pop(entry) {
-            self.join(entry, work, origin);
+        if let Some(Item { work, origin, sent, .. }) = self.pop(entry) {
+            self.join(entry, (work, origin, sent));
         }
     }
 
     /// Puts an operation that was removed from the queue aside.
-    pub(crate) fn join(&mut self, at: u32, work: Work, origin: Origin) {
+    pub(crate) fn join(&mut self, at: u32, (work, origin, sent): (Work, Origin, Nanos)) {
         let entry = self.entries.get_mut(at).expect("a task holds its entry");
-        entry.joined = Some(self.items.insert(Item { work, origin, next: entry.joined }));
+        entry.joined = Some(self.items.insert(Item { work, origin, sent, next: entry.joined }));
     }
 
     /// Calls `show` with the ranges and buffers of the joined reads, in the order in which they are taken. A read with
@@ -437,9 +461,9 @@ impl Bands {
     /// Removes and returns one of the joined reads.
     pub(crate) fn take_joined(&mut self, at: u32) -> Option<Span> {
         let entry = self.entries.get_mut(at).expect("a task holds its entry");
-        let Item { work, origin, next } = self.items.remove(entry.joined?);
+        let Item { work, origin, sent, next } = self.items.remove(entry.joined?);
         entry.joined = next;
-        Some(Span { band: entry.band, work, origin })
+        Some(Span { band: entry.band, work, origin, sent })
     }
 
     /// Adds waiting writes to `batch` as long as each write is adjacent to the batch.
@@ -459,11 +483,12 @@ impl Bands {
             if *durability == Durability::Fua {
                 batch.durability = Durability::Fua;
             }
-            let Some(Item { work: Work::Write { range, fill, .. }, origin, .. }) = self.pop(entry)
+            let Some(Item { work: Work::Write { range, fill, .. }, origin, sent, .. }) =
+                self.pop(entry)
             else {
                 return;
             };
-            batch.items.push(WriteItem { range, fill, origin });
+            batch.items.push(WriteItem { range, fill, origin, sent });
         }
     }
 

@@ -37,6 +37,7 @@ use crate::limits::{
 };
 use crate::message::{Control, Peer, View};
 use crate::shared_status::SharedStatus;
+use crate::trace::Tracer;
 
 /// The mailboxes to and from another shard.
 pub(crate) struct Link {
@@ -180,9 +181,16 @@ pub(super) fn build(
     redo.begin(logging(&geometry, spec.roll.consistency, impaired));
     region_table.be_careless(spec.roll.consistency == Consistency::None);
     let leader = spec.leader.take().map(|state| RefCell::new(Leader::new(state, scheduler)));
-    let times = Arc::clone(&spec.shared.cores[usize::from(spec.core)].times);
-    let requests =
-        Requests::new(room.requests, block_size, geometry.capacity_blocks(), IO_BYTES_MAX, times);
+    let counters = &spec.shared.cores[usize::from(spec.core)];
+    let tracer = Tracer::new(Arc::clone(&counters.traces));
+    let statistics = (Arc::clone(&counters.times), tracer);
+    let requests = Requests::new(
+        room.requests,
+        block_size,
+        geometry.capacity_blocks(),
+        IO_BYTES_MAX,
+        statistics,
+    );
     let outbox = (0..spec.cores).map(|_| VecDeque::with_capacity(room.requests)).collect();
     let code = code_of(&geometry)?;
     let keeps = caches_parity(&geometry, &spec.options);

@@ -26,6 +26,7 @@ use super::members::{self, DirectRead};
 use super::scratch::Scratch;
 use super::{Shard, scratch};
 use crate::message::{Origin, Work};
+use crate::trace::{Stage, Stages};
 
 pub(super) use super::execute::STRIPS_MAX;
 pub(crate) use table::DegradedReads;
@@ -36,8 +37,8 @@ use table::{Strip, Wanted};
 pub(crate) enum Reader {
     /// A user on this thread.
     User(DirectRead),
-    /// The sender of the span.
-    Span(Origin),
+    /// The sender of the span, and the time at which the span was sent.
+    Span(Origin, Nanos),
 }
 
 impl Shard {
@@ -105,8 +106,9 @@ impl Shard {
         let Some(at_once) = may_begin(&table, &mut scratch, strips, bytes) else {
             return false;
         };
-        let (data, origin) = bands.take_read(entry);
-        let wanted = Wanted { reader: Reader::Span(origin), entry, range, avoid, data };
+        let (data, origin, sent) = bands.take_read(entry);
+        let reader = Reader::Span(origin, sent);
+        let wanted = Wanted { reader, entry, range, avoid, data };
         if at_once {
             *self.read_survivors(&mut table, &mut scratch, (&spot, strips), bytes) = wanted;
         } else {
@@ -206,9 +208,16 @@ impl Shard {
         self.give_back_strips(&mut strips[..count]);
         self.bands.borrow_mut().let_go(read.wanted.entry);
         let data = std::mem::take(&mut read.wanted.data);
+        let (since, last) = (read.since, strips[usize::from(read.last)].member);
         match &read.wanted.reader {
-            Reader::User(user) => self.requests.borrow_mut().answer_direct(user, data),
-            Reader::Span(origin) => self.finish(*origin, Ok(()), Some(data)),
+            Reader::User(user) => {
+                self.requests.borrow_mut().answer_recovered(user, data, (since, last));
+            }
+            Reader::Span(origin, sent) => {
+                let waited = Stages::NONE.with(Stage::Band, since.since(*sent), None);
+                let stages = waited.with(Stage::Read, self.now.get().since(since), Some(last));
+                self.finish(*origin, Ok(()), Some(data), &stages);
+            }
         }
         table.end(number);
     }
@@ -239,16 +248,17 @@ impl Shard {
 
     /// Puts a read at the head of its band, for a task. Positions in `unreadable` could not be read.
     fn put_back_read(&self, wanted: &mut Wanted, unreadable: PositionSet) {
-        let origin = match &wanted.reader {
-            Reader::Span(origin) => *origin,
+        let (origin, since) = match &wanted.reader {
+            Reader::Span(origin, sent) => (*origin, *sent),
             Reader::User(user) => {
                 let (request, _) = self.requests.borrow_mut().make_ordinary(user);
-                Origin::Host { shard: self.core, request }
+                (Origin::Host { shard: self.core, request }, user.since)
             }
         };
+        self.note_retry(origin, since);
         let data = std::mem::take(&mut wanted.data);
         let work = Work::Read { range: wanted.range, data, unreadable, avoid: wanted.avoid };
-        self.bands.borrow_mut().put_back(wanted.entry, work, origin);
+        self.bands.borrow_mut().put_back(wanted.entry, work, origin, self.now.get());
     }
 
     /// Promotes slow parts of degraded reads to ordinary I/Os, which handle slow members.

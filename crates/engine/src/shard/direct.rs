@@ -177,7 +177,7 @@ impl Takers for Home<'_> {
             return;
         }
         let (request, range) = self.requests.make_ordinary(read);
-        let DirectRead { member, issued, .. } = *read;
+        let DirectRead { member, issued, since, .. } = *read;
         let data = Some(data);
         self.host_reads.push_back(HostRead {
             request,
@@ -187,6 +187,7 @@ impl Takers for Home<'_> {
             result,
             slow: false,
             issued,
+            started: Some(since),
         });
     }
 

@@ -21,7 +21,7 @@ use super::{
 use crate::error::ArrayError;
 use crate::events::ArrayEventKind;
 use crate::limits::{LATENCY_LOOK, TASKS_CONCLUDING, TASKS_MAX, TASKS_RESERVED, TIMEOUT_CHECK};
-use crate::message::{Change, Control, FailReason, Peer, ToLeader, View};
+use crate::message::{Change, Control, FailReason, Peer, SpanDone, ToLeader, View};
 use crate::port::{self, Port};
 
 /// Maximum number of tasks polled in one turn before other work.
@@ -461,7 +461,8 @@ impl Shard {
             Peer::Small(span) => self.receive_small(span),
             Peer::Done(done) => {
                 self.remote_spans.borrow_mut()[usize::from(from)] -= 1;
-                self.requests.borrow_mut().span_back(done.request, done.result, done.data);
+                let SpanDone { request, result, data, stages } = done;
+                self.requests.borrow_mut().span_back(request, result, data, &stages);
             }
             Peer::Intended { region, result } => {
                 self.region_table.borrow_mut().intended(region, result)

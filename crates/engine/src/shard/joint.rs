@@ -11,7 +11,7 @@ use strake_block::{BufMut, Op, SgMut};
 use strake_raid::{
     Band, Piece, Plan, Purpose, Query, Segment, SegmentList, Strategy, Transfer, Window,
 };
-use strake_units::{LbaRange, PositionSet, StripSet};
+use strake_units::{LbaRange, MemberIndex, Nanos, PositionSet, StripSet};
 
 use super::execute::{Patience, ReadBufs};
 use super::members::{Group, IoSlot, settled};
@@ -20,6 +20,7 @@ use super::scratch::Loan;
 use super::{Shard, band_task, scratch};
 use crate::limits::JOIN_MAX;
 use crate::message::{Origin, Span, View, Work};
+use crate::trace::{Stage, Stages};
 
 const NONE: PositionSet = PositionSet::EMPTY;
 
@@ -148,7 +149,7 @@ impl Shard {
         if count == 1 {
             return Joined::Alone(first);
         }
-        self.bands.borrow_mut().join(entry, first.work, first.origin);
+        self.bands.borrow_mut().join(entry, (first.work, first.origin, first.sent));
         Joined::Reads { segments: gathering.segments, avoided }
     }
 
@@ -195,30 +196,58 @@ impl Shard {
 
     /// Answers the joined reads from the strips that were read and reconstructed: first the reads that receive copies,
     /// and then the reads whose buffers contain the data. Releases the other buffers.
-    fn answer_joined(&self, entry: u32, plan: &Plan, reads: ReadBufs, recovered: ReadBufs) {
-        let mut owners = ArrayVec::<(u8, Origin), JOIN_MAX>::new();
+    fn answer_joined(
+        &self,
+        entry: u32,
+        plan: &Plan,
+        (reads, recovered): (ReadBufs, ReadBufs),
+        clock: Clock,
+    ) {
+        let mut owners = ArrayVec::<(u8, Origin, Stages), JOIN_MAX>::new();
         while let Some(span) = { self.bands.borrow_mut().take_joined(entry) } {
-            let Span { band, work: Work::Read { range, mut data, .. }, origin } = span else {
+            let Span { band, work: Work::Read { range, mut data, .. }, origin, sent } = span else {
                 unreachable!("only reads are put aside")
             };
+            let stages = clock.stages(self, sent);
             let segment = self.geometry.segments(band, range)[0];
             if plan.recover.contains(&segment.strip) {
                 self.shared.count_degraded_reads(1);
             }
             if data.is_empty() {
-                owners.push((segment.strip, origin));
+                owners.push((segment.strip, origin, stages));
                 continue;
             }
             self.copy_out(plan, &segment, &reads, &recovered, &mut data);
-            self.finish(origin, Ok(()), Some(data));
+            self.finish(origin, Ok(()), Some(data), &stages);
         }
         let strips = plan.reads.iter().map(|target| target.strip).zip(reads);
         for (strip, buf) in strips.chain(plan.recover.iter().copied().zip(recovered)) {
-            match owners.iter().find(|(of, _)| *of == strip) {
-                Some((_, origin)) => self.finish(*origin, Ok(()), Some(SgMut::from(buf))),
+            match owners.iter().find(|(of, ..)| *of == strip) {
+                Some((_, origin, stages)) => {
+                    self.finish(*origin, Ok(()), Some(SgMut::from(buf)), stages);
+                }
                 None => scratch::give_back(&self.scratch, [buf]),
             }
         }
+    }
+}
+
+/// The start of joined reads, and the member that answered last.
+#[derive(Clone, Copy)]
+struct Clock {
+    begun: Nanos,
+    last: Option<MemberIndex>,
+}
+
+impl Clock {
+    fn ended(shard: &Shard, group: Group, begun: Nanos) -> Self {
+        Self { begun, last: shard.members.borrow_mut().groups.take_last(group) }
+    }
+
+    /// Returns the stages of a read that was sent to the band at `sent`.
+    fn stages(&self, shard: &Shard, sent: Nanos) -> Stages {
+        let waited = Stages::NONE.with(Stage::Band, self.begun.since(sent), None);
+        waited.with(Stage::Read, shard.now.get().since(self.begun), self.last)
     }
 }
 
@@ -252,6 +281,7 @@ async fn read_together(
     avoided: PositionSet,
 ) {
     let band = shard.bands.borrow().band(entry);
+    let begun = shard.now.get();
     loop {
         if shard.shared.is_lost() {
             return;
@@ -280,7 +310,8 @@ async fn read_together(
         match shard.read_all_within(group, band, &plan, &mut loan, patience).await {
             Ok(reads) => {
                 let recovered = shard.recover(&plan, &reads, &mut loan);
-                shard.answer_joined(entry, &plan, reads, recovered);
+                let clock = Clock::ended(shard, group, begun);
+                shard.answer_joined(entry, &plan, (reads, recovered), clock);
             }
             Err(_) => shard.take_lent_back(entry, &mut loan),
         }
@@ -294,6 +325,7 @@ async fn read_each(shard: &Shard, group: Group, entry: u32, patience: Patience) 
     // The reads stay in the table. Otherwise other reads might use their entries before failed reads return to the
     // table.
     let mut wanted = ArrayVec::<(LbaRange, SgMut), JOIN_MAX>::new();
+    let begun = shard.now.get();
     let band = shard.bands.borrow().band(entry);
     shard.bands.borrow_mut().each_joined(entry, |range, data| {
         wanted.push((range, std::mem::take(data)));
@@ -310,10 +342,11 @@ async fn read_each(shard: &Shard, group: Group, entry: u32, patience: Patience) 
         issued.push(slot);
     }
     settled(&shard.members, group).await;
-    let mut failed = ArrayVec::<(Work, Origin), JOIN_MAX>::new();
+    let clock = Clock::ended(shard, group, begun);
+    let mut failed = ArrayVec::<(Work, Origin, Nanos), JOIN_MAX>::new();
     for slot in issued {
         let span = shard.bands.borrow_mut().take_joined(entry).expect("it was put aside");
-        let Span { work: Work::Read { range, .. }, origin, .. } = span else {
+        let Span { work: Work::Read { range, .. }, origin, sent, .. } = span else {
             unreachable!("only reads are put aside")
         };
         let (op, result) = shard.members.borrow_mut().take(slot);
@@ -324,12 +357,13 @@ async fn read_each(shard: &Shard, group: Group, entry: u32, patience: Patience) 
             None | Some(_) => SgMut::from(BufMut::alone(bytes)),
         };
         if result.is_ok() {
-            shard.finish(origin, Ok(()), Some(data));
+            shard.finish(origin, Ok(()), Some(data), &clock.stages(shard, sent));
         } else {
-            failed.push((Work::Read { range, data, unreadable: NONE, avoid: NONE }, origin));
+            let work = Work::Read { range, data, unreadable: NONE, avoid: NONE };
+            failed.push((work, origin, sent));
         }
     }
-    for (work, origin) in failed {
-        shard.bands.borrow_mut().join(entry, work, origin);
+    for read in failed {
+        shard.bands.borrow_mut().join(entry, read);
     }
 }

@@ -12,6 +12,7 @@ use super::members::Group;
 use super::mend::{Ended, Excluded, LOST, Stuck, mend};
 use super::{Shard, scratch};
 use crate::message::{BadNote, Origin};
+use crate::trace::Stages;
 
 const NONE: PositionSet = PositionSet::EMPTY;
 
@@ -28,7 +29,7 @@ pub(super) async fn maintain(
     if purpose == Purpose::Resync && result.is_ok() {
         note_agreed(shard, band, strips);
     }
-    shard.finish(origin, result, None);
+    shard.finish(origin, result, None, &Stages::NONE);
 }
 
 /// Makes the copies of a strip in the band consistent, as a resync does: the copies of the strip of `wanted`. If blocks

@@ -228,6 +228,8 @@ pub(crate) struct HostRead {
     pub(crate) slow: bool,
     /// When the read was issued, for [`Members::left_since`].
     pub(crate) issued: u64,
+    /// The time at which the device got the read, if it did.
+    pub(crate) started: Option<Nanos>,
 }
 
 /// Capacities of [`Members`].

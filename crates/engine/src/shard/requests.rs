@@ -6,7 +6,7 @@ use std::sync::Arc;
 use strake_block::{
     BufMut, Completion, Durability, Io, IoError, IoErrorKind, Op, Reunion, Sg, SgMut, Token,
 };
-use strake_units::{BlockSize, Lba, LbaRange, Nanos};
+use strake_units::{BlockSize, Lba, LbaRange, MemberIndex, Nanos};
 
 use super::members::DirectRead;
 use super::small::{Caller, DirectWrite};
@@ -16,6 +16,7 @@ use crate::message::Fill;
 use crate::pacing::{Came, Class, Pacer};
 use crate::port::Port;
 use crate::slab::Slab;
+use crate::trace::{About, Stage, Stages, TraceOp, Tracer};
 
 /// The part of a request that is not yet handed out.
 pub(crate) enum Body {
@@ -52,6 +53,8 @@ pub(crate) struct Request {
     /// The time at which the request was accepted, and the state of maintenance at this time.
     since: Nanos,
     came: Came,
+    /// The stages of the span that completed last, and the failed attempts of all spans.
+    stages: Stages,
 }
 
 impl Request {
@@ -86,6 +89,8 @@ pub(crate) struct Requests {
     pub(crate) pacer: Pacer,
     /// Latencies of requests.
     times: Arc<CoreTimes>,
+    /// Records where the time of some requests went.
+    tracer: Tracer,
     /// The time of the turn, and the state of maintenance in it.
     now: Nanos,
     came: Came,
@@ -115,12 +120,13 @@ impl Requests {
         block_size: BlockSize,
         capacity_blocks: u64,
         io_bytes_max: u32,
-        times: Arc<CoreTimes>,
+        (times, tracer): (Arc<CoreTimes>, Tracer),
     ) -> Self {
         Self {
             counts: Counts::default(),
             pacer: Pacer::new(MAINTENANCE_WINDOW),
             times,
+            tracer,
             now: Nanos(0),
             came: Came::default(),
             users: Vec::new(),
@@ -157,6 +163,7 @@ impl Requests {
     pub(crate) fn begin_turn(&mut self, now: Nanos, came: Came) {
         self.now = now;
         self.came = came;
+        self.tracer.begin_turn(now);
     }
 
     /// Refuses all further requests with `kind`.
@@ -217,8 +224,18 @@ impl Requests {
 
     /// Answers a successful direct read.
     pub(crate) fn answer_direct(&mut self, read: &DirectRead, data: SgMut) {
+        self.answer_recovered(read, data, (read.since, read.member));
+    }
+
+    /// Answers a successful degraded read, whose I/Os were issued at `issued`. The last one was an I/O of `member`.
+    pub(crate) fn answer_recovered(
+        &mut self,
+        read: &DirectRead,
+        data: SgMut,
+        (issued, member): (Nanos, MemberIndex),
+    ) {
         let mut one = Some(data);
-        self.answer_alike(read, || Some((read.token, read.at, one.take()?)));
+        self.answer_reads(read, (issued, member), || Some((read.token, read.at, one.take()?)));
     }
 
     /// Answers successful direct reads that are like `first`. Returns their number.
@@ -228,12 +245,25 @@ impl Requests {
         first: &DirectRead,
         next: impl FnMut() -> Option<(Token, Lba, SgMut)>,
     ) -> u32 {
+        self.answer_reads(first, (first.since, first.member), next)
+    }
+
+    #[inline(always)]
+    fn answer_reads(
+        &mut self,
+        first: &DirectRead,
+        (issued, member): (Nanos, MemberIndex),
+        next: impl FnMut() -> Option<(Token, Lba, SgMut)>,
+    ) -> u32 {
         let user = self.users[usize::from(first.port)].as_mut();
         let user = user.expect("a user stays as long as it has requests");
         let count = user.port.send_reads(next);
         user.live -= count;
         self.direct -= count as usize;
         self.count((first.came, Class::read(first.bytes.into()), first.since), count);
+        if self.tracer.picks(first.since, count) {
+            self.trace_direct(first, issued, member);
+        }
         count
     }
 
@@ -242,13 +272,18 @@ impl Requests {
     pub(crate) fn answer_write(
         &mut self,
         write: &DirectWrite,
-        at: Lba,
-        data: Sg,
-        durability: Durability,
+        (at, data, durability): (Lba, Sg, Durability),
         result: Result<(), IoError>,
+        stages: impl FnOnce() -> Stages,
     ) {
         self.direct -= 1;
-        self.count((write.came, Class::write(data.len() as u64), write.since), 1);
+        let bytes = data.len() as u64;
+        self.count((write.came, Class::write(bytes), write.since), 1);
+        if self.tracer.picks(write.since, 1) {
+            let (op, error) = (TraceOp::Write, result.err().map(|error| error.kind));
+            let about = About { op, at, bytes, accepted: write.since, error };
+            self.tracer.record(self.now, &about, stages());
+        }
         if let Some(user) = &mut self.users[usize::from(write.port)] {
             user.live -= 1;
             user.port.send_made(write.token, result, || Op::Write { at, data, durability });
@@ -262,6 +297,15 @@ impl Requests {
             self.alike = alike;
         }
         self.alikes += more;
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn trace_direct(&mut self, read: &DirectRead, issued: Nanos, member: MemberIndex) {
+        let (op, at, bytes) = (TraceOp::Read, read.at, read.bytes.into());
+        let about = About { op, at, bytes, accepted: read.since, error: None };
+        let stages = Stages::NONE.with(Stage::Read, self.now.since(issued), Some(member));
+        self.tracer.record(self.now, &about, stages);
     }
 
     /// Counts the direct requests that were answered and arrived together.
@@ -292,6 +336,7 @@ impl Requests {
             answer: Answer::Whole(None),
             since: read.since,
             came: read.came,
+            stages: Stages::NONE,
         });
         (request, range)
     }
@@ -318,6 +363,7 @@ impl Requests {
             answer: Answer::Whole(Some(SgMut::default())),
             since: write.since,
             came: write.came,
+            stages: Stages::NONE,
         })
     }
 
@@ -393,6 +439,7 @@ impl Requests {
             answer,
             since: self.now,
             came: self.came,
+            stages: Stages::NONE,
         });
         self.splitting.push_back(request);
         if let Some(user) = &mut self.users[port] {
@@ -432,15 +479,23 @@ impl Requests {
         self.settle(request);
     }
 
-    /// Records the completion of a span of `request`.
+    /// Records that an attempt to execute a span of `request` failed after `took`, because of `member` if known.
+    pub(crate) fn retries(&mut self, request: u32, took: Nanos, member: Option<MemberIndex>) {
+        let place = self.get(request);
+        place.stages = place.stages.with(Stage::Retried, took, member);
+    }
+
+    /// Records the completion of a span of `request`, with the stages of the span.
     pub(crate) fn span_back(
         &mut self,
         request: u32,
         result: Result<(), IoError>,
         data: Option<SgMut>,
+        stages: &Stages,
     ) {
         let place = self.get(request);
         place.outstanding -= 1;
+        place.stages.replace(stages);
         if let Err(error) = result {
             place.error.get_or_insert(error);
         }
@@ -476,6 +531,13 @@ impl Requests {
     /// Records the latency of a request for the statistics and for the speed of maintenance.
     fn take_time(&mut self, request: u32) {
         let request = self.live.get(request).expect("it is being answered");
+        let op = match request.body {
+            Body::Read { .. } => TraceOp::Read,
+            Body::Write { fill: Fill::Data(_), .. } => TraceOp::Write,
+            Body::Write { fill: Fill::Zeroes, .. } => TraceOp::WriteZeroes,
+            Body::Write { fill: Fill::Deallocate, .. } => TraceOp::Deallocate,
+            Body::Flush => TraceOp::Flush,
+        };
         let bytes = request.range.blocks << self.block_size.shift();
         let (what, class) = match request.body {
             Body::Read { .. } => (Timed::Read, Some(Class::read(bytes))),
@@ -487,6 +549,11 @@ impl Requests {
         self.times.request(what, took, 1);
         if let Some(class) = class {
             self.pacer.answered(request.came, class, took, 1);
+        }
+        if self.tracer.picks(request.since, 1) {
+            let (at, error) = (request.range.start, request.error.map(|error| error.kind));
+            let about = About { op, at, bytes, accepted: request.since, error };
+            self.tracer.record(self.now, &about, request.stages);
         }
     }
 
@@ -545,7 +612,7 @@ impl Requests {
                     let fill = Fill::Data(Sg::default());
                     self.make_ordinary_write(&write, range, fill, Durability::Normal);
                 }
-                Caller::Span(_) => {}
+                Caller::Span(..) => {}
             }
         }
         while let Some(request) = self.live.any() {

@@ -10,6 +10,7 @@ use super::requests::Body;
 use super::{Job, Shard};
 use crate::limits::{MAILBOX_DEPTH, SPANS_PER_WRITE, STALLS_PER_TURN};
 use crate::message::{Origin, Peer, Span, Work};
+use crate::trace::{Stage, Stages};
 
 /// Kinds of requests.
 enum What {
@@ -140,11 +141,8 @@ impl Shard {
                     let avoid = self.slow_positions(piece.band);
                     let unreadable = PositionSet::EMPTY;
                     let work = Work::Read { range: part, data: cut(self), unreadable, avoid };
-                    self.send_to_owner(Span {
-                        band: piece.band,
-                        work,
-                        origin: self.origin(request),
-                    });
+                    let (band, origin, sent) = (piece.band, self.origin(request), self.now.get());
+                    self.send_to_owner(Span { band, work, origin, sent });
                 }
             }
         }
@@ -224,7 +222,8 @@ impl Shard {
             };
             Work::Write { range: request.range, fill: fill.clone(), durability: *durability }
         };
-        self.send_to_owner(Span { band, work, origin: self.origin(request) });
+        let (origin, sent) = (self.origin(request), self.now.get());
+        self.send_to_owner(Span { band, work, origin, sent });
         Ok(())
     }
 
@@ -241,9 +240,12 @@ impl Shard {
     /// Handles a completed normal read: answers it, or lets the owner reconstruct the data from the rest of the stripe
     /// as soon as there is room. A whole queue of reads may fail at the same time.
     pub(crate) fn host_read_back(&self, read: HostRead) {
-        let HostRead { request, member, range, data, result, slow, issued } = read;
+        let HostRead { request, member, range, data, result, slow, issued, started } = read;
+        let now = self.now.get();
+        let took = now.since(started.unwrap_or(now));
+        let stages = Stages::NONE.with(Stage::Read, took, Some(member));
         if result.is_ok() && self.no_bad_blocks() {
-            self.requests.borrow_mut().span_back(request, Ok(()), data);
+            self.requests.borrow_mut().span_back(request, Ok(()), data, &stages);
             return;
         }
         let piece = self.geometry.pieces(range).next().expect("a read has a piece");
@@ -251,9 +253,10 @@ impl Shard {
         // If the data were abandoned during the read, the read may have returned the zeroes that replace them.
         let given_up = self.is_given_up(piece.band, piece.segment.strip, window);
         if result.is_ok() && !given_up {
-            self.requests.borrow_mut().span_back(request, Ok(()), data);
+            self.requests.borrow_mut().span_back(request, Ok(()), data, &stages);
             return;
         }
+        self.requests.borrow_mut().retries(request, took, Some(member));
         let position = self
             .geometry
             .position_of_member(piece.band.stripe, member)
@@ -271,6 +274,7 @@ impl Shard {
             band: piece.band,
             work,
             origin: self.origin(request),
+            sent: now,
         });
     }
 }
@@ -278,10 +282,12 @@ impl Shard {
 /// Makes every completed write stable on every member.
 pub(crate) async fn flush(shard: &Shard, request: u32) {
     let group = shard.open_group();
+    let begun = shard.now.get();
     let failed = flush_members(shard, group).await;
-    shard.members.borrow_mut().groups.close(group);
+    let last = shard.close_group(group);
     let result = shard.expel(failed).await;
-    shard.requests.borrow_mut().span_back(request, result, None);
+    let stages = Stages::NONE.with(Stage::Flush, shard.now.get().since(begun), last);
+    shard.requests.borrow_mut().span_back(request, result, None, &stages);
 }
 
 /// Members that failed, with their failures.

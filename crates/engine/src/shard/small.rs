@@ -50,6 +50,8 @@ pub(crate) struct Head {
     pub(crate) data: Sg,
     pub(crate) durability: Durability,
     pub(crate) origin: Origin,
+    /// The time at which the write was sent to the band.
+    pub(crate) sent: Nanos,
 }
 
 /// The origin of a write without a request.
@@ -67,8 +69,8 @@ pub(crate) struct DirectWrite {
 pub(crate) enum Caller {
     /// A user on this thread.
     User(DirectWrite),
-    /// The sender of the span.
-    Span(Origin),
+    /// The sender of the span, and the time at which the span was sent.
+    Span(Origin, Nanos),
 }
 
 /// A write that may be a small one.
@@ -178,7 +180,8 @@ impl Shard {
         self.remote_spans.borrow_mut()[usize::from(owner)] += 1;
         let origin = Origin::Host { shard: self.core, request };
         let work = Work::Write { range, fill, durability };
-        self.post(owner, Peer::Small(Span { band, work, origin }));
+        let sent = write.since;
+        self.post(owner, Peer::Small(Span { band, work, origin, sent }));
         Ok(())
     }
 
@@ -209,7 +212,8 @@ impl Shard {
         let Work::Write { fill: Fill::Data(data), durability, .. } = span.work else {
             unreachable!("it is a write of data")
         };
-        let small = smalls.begin(Caller::Span(span.origin), range, data, durability);
+        let caller = Caller::Span(span.origin, span.sent);
+        let small = smalls.begin(caller, range, data, durability);
         self.start_small(small, entry, &target, &cached);
         None
     }
@@ -225,8 +229,8 @@ impl Shard {
         let target = small_write_target(self, range);
         let Some(target) = target.filter(|target| target.spot.band() == band) else { return false };
         let Some(cached) = self.small_bufs(&target, smalls.next_bufs()) else { return false };
-        let Head { range, data, durability, origin } = bands.take_write(entry);
-        let small = smalls.begin(Caller::Span(origin), range, data, durability);
+        let Head { range, data, durability, origin, sent } = bands.take_write(entry);
+        let small = smalls.begin(Caller::Span(origin, sent), range, data, durability);
         self.start_small(small, entry, &target, &cached);
         true
     }
@@ -281,6 +285,7 @@ impl Shard {
         if self.redo.borrow().intends() {
             // The partial-write record is computed from the old data.
             small.bufs[0] = Some(old);
+            small.begin_record(self.now.get());
             self.intend(small.number());
         } else {
             scratch::give_back(&self.scratch, [old]);
@@ -421,17 +426,18 @@ impl Shard {
         scratch::give_back(&self.scratch, small.take_bufs());
         let (range, durability) = (small.range, small.durability);
         let data = std::mem::take(&mut small.data);
-        let origin = match small.caller {
-            Caller::Span(origin) => origin,
+        let (origin, since) = match small.caller {
+            Caller::Span(origin, sent) => (origin, sent),
             Caller::User(user) => {
                 let fill = Fill::Data(data.clone());
                 let mut requests = self.requests.borrow_mut();
                 let request = requests.make_ordinary_write(&user, range, fill, durability);
-                Origin::Host { shard: self.core, request }
+                (Origin::Host { shard: self.core, request }, user.since)
             }
         };
+        self.note_retry(origin, since);
         let work = Work::Write { range, fill: Fill::Data(data), durability };
-        self.bands.borrow_mut().put_back(small.entry, work, origin);
+        self.bands.borrow_mut().put_back(small.entry, work, origin, self.now.get());
         smalls.end(write);
     }
 
@@ -452,13 +458,16 @@ impl Shard {
         self.bands.borrow_mut().let_go(small.entry);
         let data = std::mem::take(&mut small.data);
         match small.caller {
-            Caller::Span(origin) => {
+            Caller::Span(origin, sent) => {
                 drop(data);
-                self.finish(origin, result, None);
+                let stages = small.stages(self.now.get(), Some(sent));
+                self.finish(origin, result, None, &stages);
             }
             Caller::User(user) => {
                 let mut requests = self.requests.borrow_mut();
-                requests.answer_write(&user, small.range.start, data, small.durability, result);
+                let stages = || small.stages(self.now.get(), None);
+                let write = (small.range.start, data, small.durability);
+                requests.answer_write(&user, write, result, stages);
             }
         }
         smalls.end(write);

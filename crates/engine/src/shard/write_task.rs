@@ -13,12 +13,16 @@ use super::members::Group;
 use super::mend::{Ended, Excluded, LOST, Stuck, mend};
 use super::redo::{Entry, Recorded};
 use super::{Shard, regions, scratch};
+use crate::trace::Stage;
 
 /// Executes one batch of writes and answers every write in it.
 pub(super) async fn write(shard: &Shard, group: Group, band: Band, batch: &mut WriteBatch) {
+    batch.begin(shard.now.get());
     let result = write_batch(shard, group, band, batch).await;
+    let (spent, begun) = (shard.end_stages(group, batch), batch.begun);
     for item in batch.items.drain(..) {
-        shard.finish(item.origin, result, None);
+        let stages = spent.with(Stage::Band, begun.since(item.sent), None);
+        shard.finish(item.origin, result, None, &stages);
     }
 }
 
@@ -33,6 +37,7 @@ async fn write_batch(
     }
     let region = shard.regions.region_of(band.stripe);
     regions::enter(&shard.region_table, region, || shard.ask_write_intent(region)).await?;
+    shard.enter(group, batch, Stage::Read);
     let writer = shard.redo.borrow_mut().writes(shard.members.borrow().membership_epoch());
     let result = write_in_region(shard, group, band, batch).await;
     shard.redo.borrow_mut().wrote(writer);
@@ -95,6 +100,7 @@ async fn write_window(shard: &Shard, group: Group, band: Band, batch: &WriteBatc
             return Ended::Stuck(Stuck { blocks: excluded.unreadable, health });
         }
         let logged = shard.is_logged(band.stripe);
+        shard.enter(group, batch, Stage::Read);
         let Some(mut loan) = shard.borrow(&plan).await else {
             return Ended::Done(Err(LOST));
         };
@@ -132,6 +138,7 @@ async fn write_window(shard: &Shard, group: Group, band: Band, batch: &WriteBatc
             parity.map(|bufs| bufs.into_iter().map(BufMut::freeze).collect::<Parity>());
         let mut entry = None;
         if logged {
+            shard.enter(group, batch, Stage::Log);
             let known = (excluded.absent, since);
             match record(shard, group, (band, &plan), (batch, &mut parity), known).await {
                 Step::On(recorded) => entry = Some(recorded),
@@ -146,6 +153,7 @@ async fn write_window(shard: &Shard, group: Group, band: Band, batch: &WriteBatc
         // The data must be stable on the members before the record is released.
         let cached = !shard.members.borrow().to_flush().is_empty();
         let durability = if entry.is_some() && cached { Durability::Fua } else { batch.durability };
+        shard.enter(group, batch, Stage::Write);
         let failed = shard.write_all(group, band, &plan, (batch, durability), parity).await;
         if let Err(error) = shard.expel_replacement(failed.replacement).await {
             return Ended::Done(Err(error));
@@ -234,7 +242,9 @@ async fn write_by_columns(
         if part.segments.is_empty() {
             continue;
         }
-        let ended = match write_window(shard, group, band, &part).await {
+        let ended = write_window(shard, group, band, &part).await;
+        batch.trail.set(part.trail.get());
+        let ended = match ended {
             Ended::Done(ended) => ended,
             Ended::Stuck(stuck) if !stuck.by_blocks() => Err(LOST),
             Ended::Stuck(_) if window.blocks > 1 => {

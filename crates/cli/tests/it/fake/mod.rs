@@ -181,6 +181,9 @@ impl ArrayService for Fake {
     async fn get_array_stats(&self, _: Request<GetArrayStatsRequest>) -> Answer<ArrayStats> {
         Ok(Response::new(ArrayStats::default()))
     }
+    async fn list_traces(&self, _: Request<ListTracesRequest>) -> Answer<ListTracesResponse> {
+        Ok(Response::new(ListTracesResponse::default()))
+    }
     async fn watch_array(&self, _: Request<WatchArrayRequest>) -> Answer<Self::WatchArrayStream> {
         let arrays: Vec<_> = self.script.arrays.iter().cloned().map(Ok).collect();
         Ok(Response::new(Box::pin(tokio_stream::iter(arrays))))

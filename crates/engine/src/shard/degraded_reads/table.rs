@@ -39,7 +39,9 @@ pub(super) struct Read {
     pub(super) failed: bool,
     pub(super) out: Out,
     /// Start of the read, as a time and as a value of [`Members::membership_epoch`].
-    since: Nanos,
+    pub(super) since: Nanos,
+    /// The part that completed last.
+    pub(super) last: u8,
     pub(super) membership_epoch: u64,
     pub(super) place: Place,
     /// The strips to read. They are the parts, in this order.
@@ -56,11 +58,12 @@ impl Read {
             failed: false,
             out: Out::default(),
             since: Nanos(0),
+            last: 0,
             membership_epoch: 0,
             place: Place { stripe: StripeIndex(0), strip: 0, offset: 0 },
             strips: StripSet::EMPTY,
             wanted: Wanted {
-                reader: Reader::Span(Origin::Maintenance),
+                reader: Reader::Span(Origin::Maintenance, Nanos(0)),
                 entry: 0,
                 range: LbaRange::new(Lba(0), 0),
                 avoid: PositionSet::EMPTY,
@@ -215,6 +218,7 @@ impl DegradedReads {
         }
         let since = read.since;
         if read.out.back(io.part) {
+            read.last = io.part;
             self.due.push(io.number);
         }
         PartTaken::Here(since)
@@ -225,6 +229,7 @@ impl DegradedReads {
         let (read, _) = self.get(io.number);
         read.failed = true;
         if read.out.back(io.part) {
+            read.last = io.part;
             self.due.push(io.number);
         }
     }
@@ -247,6 +252,7 @@ impl DegradedReads {
         }
         read.failed |= failed.is_some();
         if read.out.back(io.part) {
+            read.last = io.part;
             self.due.push(io.number);
         }
         failed.into_iter().for_each(|failed| self.strays.fail(io, failed));
@@ -275,7 +281,7 @@ impl DegradedReads {
         let live = self.places.iter().filter(|read| read.live).map(|read| &read.wanted);
         live.chain(&self.waiting).filter_map(|wanted| match wanted.reader {
             Reader::User(read) => Some(read),
-            Reader::Span(_) => None,
+            Reader::Span(..) => None,
         })
     }
 }

@@ -259,13 +259,13 @@ impl<T: Takers> Home<'_, T> {
         match entry.waiter {
             Waiter::Group(group) => {
                 entry.done = Some((take_op(done), done.result));
-                self.groups.settle_one(group, self.scheduler);
+                self.groups.settle_one(group, entry.asked, self.scheduler);
             }
             Waiter::Late => {
                 entry.done = Some((take_op(done), Err(IoError::new(IoErrorKind::Timeout))));
             }
             Waiter::Host { request, range } => {
-                let (member, issued) = (entry.asked, entry.issued);
+                let (member, issued, started) = (entry.asked, entry.issued, entry.started);
                 self.inflight.release(slot);
                 self.takers.host_read(HostRead {
                     request,
@@ -275,6 +275,7 @@ impl<T: Takers> Home<'_, T> {
                     result: done.result,
                     slow: false,
                     issued,
+                    started,
                 });
             }
             Waiter::Part(io) => {

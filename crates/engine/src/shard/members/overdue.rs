@@ -159,7 +159,7 @@ fn release(
         }
         Waiter::Group(group) => {
             entry.waiter = Waiter::Late;
-            groups.settle_one(group, scheduler);
+            groups.settle_one(group, entry.asked, scheduler);
         }
         Waiter::Host { request, range } => host_reads.push_back(HostRead {
             request,
@@ -169,6 +169,7 @@ fn release(
             result: Err(IoError::new(IoErrorKind::Timeout)),
             slow,
             issued: entry.issued,
+            started: entry.started,
         }),
     }
     true

@@ -15,6 +15,7 @@ use super::{
     Caller, Failed, Members, Origin, PartIo, RecordIndex, TIMEOUT_CHECK, Unplaced, Whole, Worth,
 };
 use crate::shard::members::{Out, Part, PartBack, PartTaken, Strays, next_generation};
+use crate::trace::{Stage, Stages};
 
 /// The phase of a small write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +27,12 @@ pub(super) enum Phase {
     /// The parts are written.
     Write,
 }
+
+/// Number of phases.
+const PHASES: usize = 3;
+
+/// The start time of a phase that has not started.
+const NEVER: Nanos = Nanos(u64::MAX);
 
 /// A small write.
 pub(crate) struct Small {
@@ -54,8 +61,11 @@ pub(crate) struct Small {
     pub(in crate::shard) place: Place,
     /// [`Members::membership_epoch`] when the write started.
     pub(super) membership_epoch: u64,
-    /// Start time of the phase.
-    since: Nanos,
+    /// Start times of the phases up to the present one. `Read` has one if the write updates parities, and `Log` unless
+    /// it is [`NEVER`].
+    began: [Nanos; PHASES],
+    /// The part that completed last in each phase.
+    last: [u8; PHASES],
     pub(in crate::shard) range: LbaRange,
     /// Data of the user; empty while copies are written.
     pub(in crate::shard) data: Sg,
@@ -85,10 +95,11 @@ impl Small {
             region: RegionIndex(0),
             place: Place { stripe: StripeIndex(0), strip: 0, offset: 0 },
             membership_epoch: 0,
-            since: Nanos(0),
+            began: [NEVER; PHASES],
+            last: [0; PHASES],
             range: LbaRange::new(Lba(0), 0),
             data: Sg::default(),
-            caller: Caller::Span(Origin::Maintenance),
+            caller: Caller::Span(Origin::Maintenance, Nanos(0)),
             missed: PositionSet::EMPTY,
             bufs: [const { None }; PARTS_MAX],
         }
@@ -104,7 +115,53 @@ impl Small {
     #[inline]
     pub(super) fn begin_phase(&mut self, phase: Phase, now: Nanos) {
         self.generation = next_generation(self.generation);
-        (self.phase, self.since) = (phase, now);
+        (self.phase, self.began[phase as usize]) = (phase, now);
+    }
+
+    /// Starts the record of a partial write, which other code writes.
+    pub(super) fn begin_record(&mut self, now: Nanos) {
+        self.began[Phase::Log as usize] = now;
+    }
+
+    /// Returns the start time of the phase.
+    #[inline]
+    fn since(&self) -> Nanos {
+        self.began[self.phase as usize]
+    }
+
+    /// Records that no part of the phase is outstanding, and that `part` completed last.
+    #[inline]
+    fn note_last(&mut self, part: u8) {
+        self.last[self.phase as usize] = part;
+    }
+
+    /// Returns the stages of a write that ends at `now`. `sent`: the time at which the write was sent to its band.
+    #[inline]
+    pub(super) fn stages(&self, now: Nanos, sent: Option<Nanos>) -> Stages {
+        let mut stages = Stages::NONE;
+        let mut end = now;
+        let mut ended = |phase: Phase, stage, is_own: bool| {
+            let began = self.began[phase as usize];
+            stages.add(stage, end.since(began));
+            if is_own {
+                stages.ended_by(stage, self.parts.member(self.last[phase as usize]));
+            }
+            end = began;
+        };
+        if self.phase == Phase::Write {
+            ended(Phase::Write, Stage::Write, true);
+        }
+        if self.began[Phase::Log as usize] != NEVER {
+            // A partial write is recorded with other writes, and not by I/Os of its own.
+            ended(Phase::Log, Stage::Log, self.logged);
+        }
+        if self.updates {
+            ended(Phase::Read, Stage::Read, true);
+        }
+        if let Some(sent) = sent {
+            stages.add(Stage::Band, end.since(sent));
+        }
+        stages
     }
 
     /// Returns the members of the parts.
@@ -237,6 +294,7 @@ impl Smalls {
         let write = self.free.pop().expect("there is room");
         let small = &mut self.places[write as usize];
         (small.live, small.failed) = (true, false);
+        small.began[Phase::Log as usize] = NEVER;
         (small.caller, small.range, small.data, small.durability) =
             (caller, range, data, durability);
         small
@@ -295,8 +353,9 @@ impl Smalls {
             small.failed = true;
             self.strays.fail(io, failed);
         }
-        let since = small.since;
+        let since = small.since();
         if small.out.back(io.part) {
+            small.note_last(io.part);
             self.due.push(io.number);
         }
         PartTaken::Here(since)
@@ -310,6 +369,7 @@ impl Smalls {
         }
         small.failed |= failed.is_some();
         if small.out.back(io.part) {
+            small.note_last(io.part);
             self.due.push(io.number);
         }
         failed.into_iter().for_each(|failed| self.strays.fail(io, failed));
@@ -319,12 +379,13 @@ impl Smalls {
     pub(super) fn promote(&mut self, now: Nanos, members: &mut Members) {
         for small in &mut self.places {
             let unplaced = small.out.unpromoted();
-            if !small.live || unplaced.is_empty() || now.since(small.since) < TIMEOUT_CHECK {
+            if !small.live || unplaced.is_empty() || now.since(small.since()) < TIMEOUT_CHECK {
                 continue;
             }
             for part in unplaced {
                 let member = small.parts.member(part);
-                let what = Unplaced { member, since: small.since, issued: small.membership_epoch };
+                let what =
+                    Unplaced { member, since: small.since(), issued: small.membership_epoch };
                 let read = small.phase == Phase::Read;
                 self.strays.promote(members.promote_part(now, small.io(part), what, read));
             }

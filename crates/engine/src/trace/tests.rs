@@ -1,0 +1,196 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use proptest::prelude::*;
+use strake_block::IoErrorKind;
+use strake_units::{Lba, MemberIndex, Nanos};
+
+use super::ring::Head;
+use super::{
+    About, SAMPLED_OF, STAGES, Stage, Stages, Trace, TraceOp, TraceReason, TraceRing, Tracer, Trail,
+};
+
+const MICRO: u64 = 1_000;
+const SECOND: u64 = 1_000_000_000;
+
+fn about(accepted: u64) -> About {
+    let op = TraceOp::Read;
+    About { op, at: Lba(7), bytes: 4096, accepted: Nanos(accepted), error: None }
+}
+
+fn of(ring: &TraceRing, reason: TraceReason) -> Vec<Trace> {
+    ring.read(3).into_iter().filter(|trace| trace.reason == reason).collect()
+}
+
+#[test]
+fn stages_are_numbered_in_their_order() {
+    for (at, stage) in Stage::ALL.into_iter().enumerate() {
+        assert_eq!(stage as usize, at, "{}", stage.name());
+    }
+}
+
+#[test]
+fn a_trail_adds_the_times_of_repeated_stages() {
+    let mut trail = Trail::begin(Stage::Read, Nanos(1_600));
+    trail.enter(Stage::Write, Nanos(3_200), Some(MemberIndex(4)));
+    trail.enter(Stage::Read, Nanos(6_400), None);
+    let stages = trail.ended(Nanos(8_000), Some(MemberIndex(5)));
+    assert_eq!(stages.of(Stage::Read).took, Nanos(3_200));
+    assert_eq!(stages.of(Stage::Read).member, Some(MemberIndex(5)));
+    assert_eq!(stages.of(Stage::Write).took, Nanos(3_200));
+    assert_eq!(stages.of(Stage::Write).member, None);
+}
+
+#[test]
+fn times_beyond_the_range_count_as_the_maximum() {
+    let stages = Stages::NONE.with(Stage::Read, Nanos(u64::MAX), None);
+    let more = stages.with(Stage::Read, Nanos(SECOND), None);
+    assert_eq!(more.of(Stage::Read).took, Nanos(u64::from(u32::MAX) << 4));
+}
+
+proptest! {
+    /// The stages of a record never exceed the time of its request, and differ from it by the resolution only.
+    #[test]
+    fn the_stages_fill_the_time_of_the_request(
+        part in proptest::array::uniform8(0..4 * SECOND),
+        took in 0..60 * SECOND,
+    ) {
+        let mut stages = Stages::NONE;
+        for (stage, time) in Stage::ALL.into_iter().zip(part) {
+            if stage != Stage::Queued {
+                stages.add(stage, Nanos(time));
+            }
+        }
+        let own = stages.sum().0 - stages.of(Stage::Retried).took.0;
+        stages.fill(Nanos(took));
+        if own <= took {
+            prop_assert!(stages.sum().0 <= took && took < stages.sum().0 + 32);
+        }
+    }
+
+    /// A record returns what was stored.
+    #[test]
+    fn a_record_keeps_every_field(
+        number in 1..u64::MAX,
+        (at, bytes, accepted, took) in any::<(u64, u64, u64, u64)>(),
+        ticks in any::<[u32; STAGES]>(),
+        members in proptest::array::uniform8(0u8..64),
+        op in 0..TraceOp::ALL.len(),
+    ) {
+        let ring = TraceRing::default();
+        let head = Head {
+            number,
+            reason: TraceReason::Slowest,
+            op: TraceOp::ALL[op],
+            at: Lba(at),
+            bytes,
+            accepted: Nanos(accepted),
+            took: Nanos(took),
+            error: Some(IoErrorKind::Timeout),
+        };
+        let stages = Stages { ticks, members };
+        ring.store(&head, &stages);
+        let [trace] = &ring.read(9)[..] else { panic!("one record") };
+        prop_assert_eq!((trace.core, trace.number, trace.reason), (9, number, head.reason));
+        prop_assert_eq!((trace.op, trace.at, trace.bytes), (head.op, head.at, bytes));
+        prop_assert_eq!((trace.accepted, trace.took), (head.accepted, head.took));
+        prop_assert_eq!(trace.error, head.error);
+        let times: Vec<_> = Stage::ALL.into_iter().map(|stage| stages.of(stage)).collect();
+        prop_assert_eq!(&trace.stages, &times);
+    }
+}
+
+#[test]
+fn one_of_4096_requests_is_a_sample() {
+    let ring = Arc::new(TraceRing::default());
+    let mut tracer = Tracer::new(Arc::clone(&ring));
+    tracer.begin_turn(Nanos(SECOND));
+    // Each request takes no time, so none of them is the slowest.
+    for n in 0..10 * u64::from(SAMPLED_OF) {
+        if tracer.picks(Nanos(SECOND), 1) {
+            tracer.record(Nanos(SECOND), &About { at: Lba(n), ..about(SECOND) }, Stages::NONE);
+        }
+    }
+    let samples: Vec<_> = of(&ring, TraceReason::Sampled).iter().map(|t| t.at.0).collect();
+    let expected: Vec<_> = (0..10).map(|n| n * u64::from(SAMPLED_OF)).collect();
+    assert_eq!(samples, expected);
+    assert_eq!(of(&ring, TraceReason::Slowest), []);
+}
+
+#[test]
+fn the_slowest_request_of_each_second_is_recorded_once() {
+    let ring = Arc::new(TraceRing::default());
+    let mut tracer = Tracer::new(Arc::clone(&ring));
+    // (end, time taken), in microseconds.
+    let requests = [(10, 5), (20, 9), (30, 7), (1_000_011, 3), (1_000_020, 4), (3_000_000, 2)];
+    for (end, took) in requests {
+        let (end, since) = (Nanos(end * MICRO), Nanos((end - took) * MICRO));
+        tracer.begin_turn(end);
+        if tracer.picks(since, 1) {
+            tracer.record(end, &about(since.0), Stages::NONE);
+        }
+    }
+    let slowest = of(&ring, TraceReason::Slowest);
+    let seen: Vec<_> = slowest.iter().map(|trace| (trace.number, trace.took.0 / MICRO)).collect();
+    assert_eq!(seen, [(1, 9), (2, 4), (3, 2)]);
+    // Time in no stage was spent in a queue.
+    let [queued] = &slowest[0].stages[..] else { panic!("one stage") };
+    assert_eq!((queued.stage, queued.took.0 / MICRO), (Stage::Queued, 8));
+}
+
+#[test]
+fn the_rings_keep_the_newest_records() {
+    let ring = TraceRing::default();
+    let head = |number, reason| Head {
+        number,
+        reason,
+        op: TraceOp::Flush,
+        at: Lba(0),
+        bytes: 0,
+        accepted: Nanos(0),
+        took: Nanos(0),
+        error: None,
+    };
+    for number in 1..=1_000 {
+        ring.store(&head(number, TraceReason::Sampled), &Stages::NONE);
+        ring.store(&head(number, TraceReason::Slowest), &Stages::NONE);
+    }
+    let numbers = |reason| of(&ring, reason).iter().map(|trace| trace.number).collect::<Vec<_>>();
+    assert_eq!(numbers(TraceReason::Sampled), (745..=1_000).collect::<Vec<_>>());
+    assert_eq!(numbers(TraceReason::Slowest), (937..=1_000).collect::<Vec<_>>());
+}
+
+/// A reader never sees a mixture of two records.
+#[test]
+fn a_reader_sees_whole_records_only() {
+    const RECORDS: u64 = if cfg!(miri) { 500 } else { 300_000 };
+    let ring = TraceRing::default();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            for number in 1..=RECORDS {
+                let head = Head {
+                    number,
+                    reason: TraceReason::Sampled,
+                    op: TraceOp::Write,
+                    at: Lba(number),
+                    bytes: number,
+                    accepted: Nanos(number),
+                    took: Nanos(number),
+                    error: None,
+                };
+                let stages = Stages { ticks: [number as u32; STAGES], members: [1; STAGES] };
+                ring.store(&head, &stages);
+            }
+            over.store(true, Relaxed);
+        });
+        while !over.load(Relaxed) {
+            for trace in ring.read(0) {
+                let n = trace.number;
+                assert_eq!((trace.at.0, trace.bytes, trace.accepted.0, trace.took.0), (n, n, n, n));
+                assert!(trace.stages.iter().all(|stage| stage.took.0 == n << 4), "{trace:?}");
+            }
+        }
+    });
+    assert_eq!(ring.read(0).last().map(|trace| trace.number), Some(RECORDS));
+}

@@ -78,6 +78,9 @@ const STAGES: usize = Stage::ALL.len();
 /// Times are counted in units of 2^4 ns. Longer times than 68 s count as 68 s.
 const TICK_SHIFT: u32 = 4;
 
+/// The sum of the stages may be this much too short.
+const ROUNDING: Nanos = Nanos((STAGES as u64) << TICK_SHIFT);
+
 /// No member, in the list of members.
 const NO_MEMBER: u8 = u8::MAX;
 
@@ -94,8 +97,8 @@ impl Stages {
     /// Adds `took` to `stage`.
     #[inline]
     pub(crate) fn add(&mut self, stage: Stage, took: Nanos) {
-        let ticks = &mut self.ticks[stage as usize];
-        *ticks = ticks.saturating_add(u32::try_from(took.0 >> TICK_SHIFT).unwrap_or(u32::MAX));
+        let place = &mut self.ticks[stage as usize];
+        *place = place.saturating_add(ticks(took));
     }
 
     /// Records that an I/O of `member` ended `stage`.
@@ -114,13 +117,11 @@ impl Stages {
         self
     }
 
-    /// Replaces the stages by those of a part that completed later. Keeps the failed attempts.
-    #[inline]
-    pub(crate) fn replace(&mut self, later: &Self) {
+    /// Returns `self` with failed attempts.
+    pub(crate) fn after(mut self, retried: Retried) -> Self {
         let at = Stage::Retried as usize;
-        let retried = (self.ticks[at], self.members[at]);
-        *self = *later;
-        (self.ticks[at], self.members[at]) = retried;
+        (self.ticks[at], self.members[at]) = (retried.ticks, retried.member);
+        self
     }
 
     fn of(&self, stage: Stage) -> StageTime {
@@ -143,7 +144,34 @@ impl Stages {
         let retried = std::mem::take(&mut self.ticks[Stage::Retried as usize]);
         let room = u32::try_from(rest(self).0 >> TICK_SHIFT).unwrap_or(u32::MAX);
         self.ticks[Stage::Retried as usize] = retried.min(room);
-        self.add(Stage::Queued, rest(self));
+        // Each stage is rounded down.
+        let queued = rest(self);
+        if queued >= ROUNDING {
+            self.add(Stage::Queued, queued);
+        }
+    }
+}
+
+/// Returns `took` in units of 2^4 ns.
+#[inline]
+fn ticks(took: Nanos) -> u32 {
+    u32::try_from(took.0 >> TICK_SHIFT).unwrap_or(u32::MAX)
+}
+
+/// The failed attempts of a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Retried {
+    ticks: u32,
+    member: u8,
+}
+
+impl Retried {
+    pub(crate) const NEVER: Self = Self { ticks: 0, member: NO_MEMBER };
+
+    /// Adds an attempt that failed after `took`, because of `member` if known.
+    pub(crate) fn add(&mut self, took: Nanos, member: Option<MemberIndex>) {
+        self.ticks = self.ticks.saturating_add(ticks(took));
+        self.member = member.map_or(self.member, |member| member.0);
     }
 }
 

@@ -16,7 +16,7 @@ use crate::message::Fill;
 use crate::pacing::{Came, Class, Pacer};
 use crate::port::Port;
 use crate::slab::Slab;
-use crate::trace::{About, Stage, Stages, TraceOp, Tracer};
+use crate::trace::{About, Retried, Stage, Stages, TraceOp, Tracer};
 
 /// The part of a request that is not yet handed out.
 pub(crate) enum Body {
@@ -53,8 +53,7 @@ pub(crate) struct Request {
     /// The time at which the request was accepted, and the state of maintenance at this time.
     since: Nanos,
     came: Came,
-    /// The stages of the span that completed last, and the failed attempts of all spans.
-    stages: Stages,
+    retried: Retried,
 }
 
 impl Request {
@@ -280,9 +279,7 @@ impl Requests {
         let bytes = data.len() as u64;
         self.count((write.came, Class::write(bytes), write.since), 1);
         if self.tracer.picks(write.since, 1) {
-            let (op, error) = (TraceOp::Write, result.err().map(|error| error.kind));
-            let about = About { op, at, bytes, accepted: write.since, error };
-            self.tracer.record(self.now, &about, stages());
+            self.trace_write(write, (at, bytes), result, stages);
         }
         if let Some(user) = &mut self.users[usize::from(write.port)] {
             user.live -= 1;
@@ -297,6 +294,20 @@ impl Requests {
             self.alike = alike;
         }
         self.alikes += more;
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn trace_write(
+        &mut self,
+        write: &DirectWrite,
+        (at, bytes): (Lba, u64),
+        result: Result<(), IoError>,
+        stages: impl FnOnce() -> Stages,
+    ) {
+        let (op, error) = (TraceOp::Write, result.err().map(|error| error.kind));
+        let about = About { op, at, bytes, accepted: write.since, error };
+        self.tracer.record(self.now, &about, stages());
     }
 
     #[cold]
@@ -336,7 +347,7 @@ impl Requests {
             answer: Answer::Whole(None),
             since: read.since,
             came: read.came,
-            stages: Stages::NONE,
+            retried: Retried::NEVER,
         });
         (request, range)
     }
@@ -363,7 +374,7 @@ impl Requests {
             answer: Answer::Whole(Some(SgMut::default())),
             since: write.since,
             came: write.came,
-            stages: Stages::NONE,
+            retried: Retried::NEVER,
         })
     }
 
@@ -439,7 +450,7 @@ impl Requests {
             answer,
             since: self.now,
             came: self.came,
-            stages: Stages::NONE,
+            retried: Retried::NEVER,
         });
         self.splitting.push_back(request);
         if let Some(user) = &mut self.users[port] {
@@ -476,13 +487,12 @@ impl Requests {
     /// Records that all spans of `request` are handed out. Answers the request if all spans have completed.
     pub(crate) fn all_out(&mut self, request: u32) {
         self.get(request).handed_out = true;
-        self.settle(request);
+        self.settle(request, &Stages::NONE);
     }
 
     /// Records that an attempt to execute a span of `request` failed after `took`, because of `member` if known.
     pub(crate) fn retries(&mut self, request: u32, took: Nanos, member: Option<MemberIndex>) {
-        let place = self.get(request);
-        place.stages = place.stages.with(Stage::Retried, took, member);
+        self.get(request).retried.add(took, member);
     }
 
     /// Records the completion of a span of `request`, with the stages of the span.
@@ -495,7 +505,6 @@ impl Requests {
     ) {
         let place = self.get(request);
         place.outstanding -= 1;
-        place.stages.replace(stages);
         if let Err(error) = result {
             place.error.get_or_insert(error);
         }
@@ -506,10 +515,11 @@ impl Requests {
                 Answer::Whole(whole) => *whole = Some(data),
             }
         }
-        self.settle(request);
+        self.settle(request, stages);
     }
 
-    fn settle(&mut self, request: u32) {
+    /// Answers a request without outstanding spans. `stages` are those of the span that completed last.
+    fn settle(&mut self, request: u32, stages: &Stages) {
         let place = self.get(request);
         if place.outstanding > 0 || !place.handed_out {
             return;
@@ -524,20 +534,13 @@ impl Requests {
             None => SgMut::default(),
         };
         let result = place.error.map_or(Ok(()), Err);
-        self.take_time(request);
+        self.take_time(request, stages);
         self.conclude(request, data, result);
     }
 
     /// Records the latency of a request for the statistics and for the speed of maintenance.
-    fn take_time(&mut self, request: u32) {
+    fn take_time(&mut self, request: u32, stages: &Stages) {
         let request = self.live.get(request).expect("it is being answered");
-        let op = match request.body {
-            Body::Read { .. } => TraceOp::Read,
-            Body::Write { fill: Fill::Data(_), .. } => TraceOp::Write,
-            Body::Write { fill: Fill::Zeroes, .. } => TraceOp::WriteZeroes,
-            Body::Write { fill: Fill::Deallocate, .. } => TraceOp::Deallocate,
-            Body::Flush => TraceOp::Flush,
-        };
         let bytes = request.range.blocks << self.block_size.shift();
         let (what, class) = match request.body {
             Body::Read { .. } => (Timed::Read, Some(Class::read(bytes))),
@@ -551,9 +554,7 @@ impl Requests {
             self.pacer.answered(request.came, class, took, 1);
         }
         if self.tracer.picks(request.since, 1) {
-            let (at, error) = (request.range.start, request.error.map(|error| error.kind));
-            let about = About { op, at, bytes, accepted: request.since, error };
-            self.tracer.record(self.now, &about, request.stages);
+            trace_request(&mut self.tracer, self.now, request, bytes, stages);
         }
     }
 
@@ -625,6 +626,21 @@ impl Requests {
             user.port.close();
         }
     }
+}
+
+#[cold]
+#[inline(never)]
+fn trace_request(tracer: &mut Tracer, now: Nanos, request: &Request, bytes: u64, stages: &Stages) {
+    let op = match request.body {
+        Body::Read { .. } => TraceOp::Read,
+        Body::Write { fill: Fill::Data(_), .. } => TraceOp::Write,
+        Body::Write { fill: Fill::Zeroes, .. } => TraceOp::WriteZeroes,
+        Body::Write { fill: Fill::Deallocate, .. } => TraceOp::Deallocate,
+        Body::Flush => TraceOp::Flush,
+    };
+    let (at, error) = (request.range.start, request.error.map(|error| error.kind));
+    let about = About { op, at, bytes, accepted: request.since, error };
+    tracer.record(now, &about, stages.after(request.retried));
 }
 
 /// Returns the data of the request at `segment_lba`, at most `blocks` blocks.

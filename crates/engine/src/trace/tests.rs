@@ -7,7 +7,8 @@ use strake_units::{Lba, MemberIndex, Nanos};
 
 use super::ring::Head;
 use super::{
-    About, SAMPLED_OF, STAGES, Stage, Stages, Trace, TraceOp, TraceReason, TraceRing, Tracer, Trail,
+    About, ROUNDING, SAMPLED_OF, STAGES, Stage, Stages, Trace, TraceOp, TraceReason, TraceRing,
+    Tracer, Trail,
 };
 
 const MICRO: u64 = 1_000;
@@ -64,7 +65,7 @@ proptest! {
         let own = stages.sum().0 - stages.of(Stage::Retried).took.0;
         stages.fill(Nanos(took));
         if own <= took {
-            prop_assert!(stages.sum().0 <= took && took < stages.sum().0 + 32);
+            prop_assert!(stages.sum().0 <= took && took < stages.sum().0 + ROUNDING.0 + 16);
         }
     }
 

@@ -37,6 +37,7 @@ mod small_records;
 mod stage;
 mod start;
 mod survivors;
+mod trace;
 mod undelete;
 mod write_intent;
 mod writes;

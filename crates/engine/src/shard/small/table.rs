@@ -136,7 +136,7 @@ impl Small {
     }
 
     /// Returns the stages of a write that ends at `now`. `sent`: the time at which the write was sent to its band.
-    #[inline]
+    #[inline(never)]
     pub(super) fn stages(&self, now: Nanos, sent: Option<Nanos>) -> Stages {
         let mut stages = Stages::NONE;
         let mut end = now;

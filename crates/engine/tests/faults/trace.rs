@@ -1,0 +1,233 @@
+//! Tests of recorded requests: the stages have the times that the drives take.
+
+use strake_block::{Durability, IoErrorKind, Op};
+use strake_dev_mem::{Effect, Ops, Rule};
+use strake_engine::{SAMPLED_OF, Stage as Part, Trace, TraceOp, TraceReason};
+use strake_raid::Level;
+use strake_units::{Lba, LbaRange, MemberIndex, Nanos};
+
+use crate::stage::{Set, Stage};
+
+const MILLI: u64 = Nanos::MILLI.0;
+
+/// A read takes 2 ms, a write 5 ms, and a flush 11 ms.
+fn delay(stage: &mut Stage) {
+    for disk in &stage.disks {
+        disk.plan.add(Rule::new(Ops::READ, Effect::Delay(Nanos(2 * MILLI))));
+        disk.plan.add(Rule::new(Ops::WRITE, Effect::Delay(Nanos(5 * MILLI))));
+        disk.plan.add(Rule::new(Ops::FLUSH, Effect::Delay(Nanos(11 * MILLI))));
+    }
+    stage.step = Nanos(20_000);
+}
+
+fn staged(cores: u16) -> Stage {
+    let mut set = Set::new(Level::Raid6, 6);
+    set.cores = cores;
+    set.queues = (0..cores).collect();
+    set.cached = true;
+    let mut stage = set.build().expect("sound");
+    stage.fill(1000, 100, 3);
+    delay(&mut stage);
+    stage
+}
+
+/// The record of the slowest request since the last call.
+fn slowest(stage: &mut Stage) -> Trace {
+    let traces = stage.array().traces();
+    let slowest = traces.into_iter().filter(|trace| trace.reason == TraceReason::Slowest);
+    let last = slowest.max_by_key(|trace| trace.accepted).expect("a request was recorded");
+    // The next request is the first of its second.
+    stage.pass(2);
+    last
+}
+
+/// The stages of a record in milliseconds, rounded.
+fn stages(trace: &Trace) -> Vec<(Part, u64)> {
+    let sum: u64 = trace.stages.iter().map(|time| time.took.0).sum();
+    assert!(sum <= trace.took.0 && trace.took.0 < sum + 1_000, "{trace:?}");
+    let rounded = trace.stages.iter().map(|time| (time.stage, (time.took.0 + MILLI / 2) / MILLI));
+    rounded.filter(|(_, millis)| *millis > 0).collect()
+}
+
+fn member(trace: &Trace, stage: Part) -> Option<usize> {
+    let time = trace.stages.iter().find(|time| time.stage == stage).expect("it has this stage");
+    time.member.map(MemberIndex::at)
+}
+
+#[test]
+fn a_small_write_reads_and_writes() {
+    for cores in [1, 2] {
+        let mut stage = staged(cores);
+        for queue in 0..usize::from(cores) {
+            slowest(&mut stage);
+            let op = stage.write_op(40, 4, 9);
+            assert_eq!(stage.run(queue, op), Ok(()));
+            let trace = slowest(&mut stage);
+            assert_eq!(stages(&trace), [(Part::Read, 2), (Part::Write, 5)], "core {queue}");
+            assert_eq!((trace.op, trace.at, trace.bytes), (TraceOp::Write, Lba(40), 4 << 9));
+            assert_eq!((usize::from(trace.core), trace.error), (queue, None));
+        }
+    }
+}
+
+#[test]
+fn the_last_member_of_each_stage_is_named() {
+    let mut stage = staged(1);
+    let (home, _) = stage.home(40);
+    slowest(&mut stage);
+    stage.disks[home].plan.clear();
+    stage.disks[home].plan.add(Rule::new(Ops::READ, Effect::Delay(Nanos(4 * MILLI))));
+    let op = stage.write_op(40, 4, 9);
+    assert_eq!(stage.run(0, op), Ok(()));
+    let trace = slowest(&mut stage);
+    assert_eq!(member(&trace, Part::Read), Some(home));
+    assert!(member(&trace, Part::Write).is_some());
+    stage.read(0, 40, 4).expect("readable");
+    assert_eq!(member(&slowest(&mut stage), Part::Read), Some(home));
+}
+
+/// The write of a whole stripe and the write of two strips are executed by a task.
+#[test]
+fn a_task_has_the_same_stages() {
+    for cores in [1, 2] {
+        let mut stage = staged(cores);
+        for queue in 0..usize::from(cores) {
+            slowest(&mut stage);
+            let op = stage.write_op(3, 200, 9);
+            assert_eq!(stage.run(queue, op), Ok(()));
+            let trace = slowest(&mut stage);
+            assert_eq!(stages(&trace), [(Part::Read, 2), (Part::Write, 5)], "core {queue}");
+            assert!(member(&trace, Part::Read).is_some() && member(&trace, Part::Write).is_some());
+        }
+    }
+}
+
+#[test]
+fn a_write_waits_for_its_band() {
+    for blocks in [4, 200] {
+        let mut stage = staged(1);
+        slowest(&mut stage);
+        let first = stage.submit_write(0, 40, blocks, 7);
+        let second = stage.submit_write(0, 40, blocks, 8);
+        stage.done([first, second]);
+        let trace = slowest(&mut stage);
+        let expected = [(Part::Band, 7), (Part::Read, 2), (Part::Write, 5)];
+        assert_eq!(stages(&trace), expected, "{blocks} blocks");
+    }
+}
+
+#[test]
+fn the_first_write_of_a_region_waits_for_its_intent() {
+    let mut set = Set::new(Level::Raid6, 6);
+    set.cached = true;
+    let mut stage = set.build().expect("sound");
+    stage.rounds(1000);
+    delay(&mut stage);
+    stage.pass(2);
+    let op = stage.write_op(40, 4, 9);
+    assert_eq!(stage.run(0, op), Ok(()));
+    let trace = slowest(&mut stage);
+    let intent = stages(&trace).into_iter().find(|(part, _)| *part == Part::Intent);
+    assert!(intent.is_some_and(|(_, millis)| millis >= 5), "{trace:?}");
+}
+
+#[test]
+fn a_strict_write_waits_for_its_record() {
+    for blocks in [4, 200] {
+        let mut set = Set::strict(Level::Raid6, 6);
+        set.cached = true;
+        let mut stage = set.build().expect("sound");
+        stage.fill(1000, 100, 3);
+        delay(&mut stage);
+        slowest(&mut stage);
+        let op = stage.write_op(40, blocks, 9);
+        assert_eq!(stage.run(0, op), Ok(()));
+        let trace = slowest(&mut stage);
+        let parts = stages(&trace);
+        let millis = |part| parts.iter().find(|(at, _)| *at == part).map_or(0, |(_, took)| *took);
+        assert_eq!((millis(Part::Read), millis(Part::Write)), (2, 5), "{trace:?}");
+        assert!(millis(Part::Log) >= 5, "{trace:?}");
+    }
+}
+
+#[test]
+fn a_flush_a_read_and_writes_of_zeroes_are_named() {
+    let mut stage = staged(1);
+    slowest(&mut stage);
+    assert_eq!(stage.run(0, Op::Flush), Ok(()));
+    let trace = slowest(&mut stage);
+    assert_eq!((trace.op, &stages(&trace)[..]), (TraceOp::Flush, &[(Part::Flush, 11)][..]));
+    stage.read(0, 40, 4).expect("readable");
+    let trace = slowest(&mut stage);
+    assert_eq!((trace.op, &stages(&trace)[..]), (TraceOp::Read, &[(Part::Read, 2)][..]));
+    // A read of several strips is an ordinary request.
+    stage.read(0, 0, 400).expect("readable");
+    let trace = slowest(&mut stage);
+    assert_eq!((trace.op, &stages(&trace)[..]), (TraceOp::Read, &[(Part::Read, 2)][..]));
+    let range = LbaRange::new(Lba(40), 4);
+    let zeroes = Op::WriteZeroes { range, durability: Durability::Normal };
+    assert_eq!(stage.run(0, zeroes), Ok(()));
+    let trace = slowest(&mut stage);
+    assert_eq!((trace.op, trace.bytes), (TraceOp::WriteZeroes, 4 << 9));
+}
+
+#[test]
+fn a_degraded_read_reads_the_survivors() {
+    let mut stage = staged(1);
+    let (home, _) = stage.home(40);
+    stage.fail(home as u8).expect("redundant");
+    slowest(&mut stage);
+    stage.read(0, 40, 4).expect("readable");
+    let trace = slowest(&mut stage);
+    assert_eq!(stages(&trace), [(Part::Read, 2)]);
+    assert!(member(&trace, Part::Read).is_some_and(|member| member != home), "{trace:?}");
+}
+
+/// A drive does not answer a read. The read is executed from the rest of the stripe, and the time until then is a
+/// failed attempt of that member.
+#[test]
+fn a_read_of_a_drive_that_hangs_is_retried() {
+    let mut stage = staged(1);
+    let (home, _) = stage.home(40);
+    slowest(&mut stage);
+    stage.disks[home].plan.clear();
+    stage.disks[home].hang(Ops::READ);
+    stage.read(0, 40, 4).expect("readable");
+    let trace = slowest(&mut stage);
+    assert_eq!(member(&trace, Part::Retried), Some(home), "{trace:?}");
+    let parts = stages(&trace);
+    let millis = |part| parts.iter().find(|(at, _)| *at == part).map_or(0, |(_, took)| *took);
+    assert!(millis(Part::Retried) > 100, "{trace:?}");
+    assert_eq!(millis(Part::Read), 2, "{trace:?}");
+}
+
+#[test]
+fn a_failed_request_has_its_error() {
+    let mut stage = Set::new(Level::Raid0, 3).filled(500, 100, 3);
+    delay(&mut stage);
+    slowest(&mut stage);
+    let (home, _) = stage.home(40);
+    stage.disks[home].plan.clear();
+    stage.disks[home].plan.add(Rule::new(Ops::READ, Effect::Fail(IoErrorKind::Medium)));
+    assert!(stage.read(0, 40, 4).is_err());
+    let trace = slowest(&mut stage);
+    assert_eq!(trace.error, Some(IoErrorKind::Lost), "{trace:?}");
+}
+
+#[test]
+fn one_of_4096_requests_is_sampled_on_each_core() {
+    let mut stage = staged(2);
+    let samples = |stage: &Stage, core| {
+        let of = |trace: &&Trace| trace.core == core && trace.reason == TraceReason::Sampled;
+        stage.array().traces().iter().filter(of).count()
+    };
+    for disk in &stage.disks {
+        disk.plan.clear();
+    }
+    let before = [samples(&stage, 0), samples(&stage, 1)];
+    for at in 0..3 * u64::from(SAMPLED_OF) {
+        stage.read(1, at % 900, 4).expect("readable");
+    }
+    assert_eq!(samples(&stage, 0), before[0]);
+    assert_eq!(samples(&stage, 1) - before[1], 3);
+}

@@ -17,7 +17,7 @@ const SAMPLES: usize = 256;
 const SLOWEST: usize = 64;
 
 /// Words of a record.
-const WORDS: usize = 11;
+pub(super) const WORDS: usize = 11;
 
 /// Errors in a record by position, from 1. 0 means success.
 const ERRORS: [IoErrorKind; 11] = [
@@ -37,18 +37,18 @@ const ERRORS: [IoErrorKind; 11] = [
 /// Attempts to read a record that the core overwrites at the same time.
 const ATTEMPTS: usize = 16;
 
-struct Record {
+pub(super) struct Record {
     version: AtomicU64,
     words: [AtomicU64; WORDS],
 }
 
 impl Record {
-    const fn empty() -> Self {
+    pub(super) const fn empty() -> Self {
         Self { version: AtomicU64::new(0), words: [const { AtomicU64::new(0) }; WORDS] }
     }
 
     /// Stores the words. Only the core of the ring may call this function.
-    fn store(&self, words: &[u64; WORDS]) {
+    pub(super) fn store(&self, words: &[u64; WORDS]) {
         let version = self.version.load(Relaxed);
         self.version.store(version + 1, Relaxed);
         fence(Release);
@@ -59,7 +59,7 @@ impl Record {
     }
 
     /// Returns the words, or `None` if the record is empty or is overwritten too often.
-    fn load(&self) -> Option<[u64; WORDS]> {
+    pub(super) fn load(&self) -> Option<[u64; WORDS]> {
         (0..ATTEMPTS).find_map(|_| {
             let before = self.version.load(Acquire);
             let words = self.words.each_ref().map(|word| word.load(Relaxed));

@@ -70,20 +70,33 @@ fn a_small_write_reads_and_writes() {
     }
 }
 
+/// Every drive has its own latency, so the slowest drive of the write is the last.
 #[test]
 fn the_last_member_of_each_stage_is_named() {
     let mut stage = staged(1);
-    let (home, _) = stage.home(40);
     slowest(&mut stage);
-    stage.disks[home].plan.clear();
-    stage.disks[home].plan.add(Rule::new(Ops::READ, Effect::Delay(Nanos(4 * MILLI))));
-    let op = stage.write_op(40, 4, 9);
-    assert_eq!(stage.run(0, op), Ok(()));
-    let trace = slowest(&mut stage);
-    assert_eq!(member(&trace, Part::Read), Some(home));
-    assert!(member(&trace, Part::Write).is_some());
-    stage.read(0, 40, 4).expect("readable");
-    assert_eq!(member(&slowest(&mut stage), Part::Read), Some(home));
+    for (at, disk) in stage.disks.iter().enumerate() {
+        disk.plan.clear();
+        let millis = |base: u64| Effect::Delay(Nanos((base + at as u64) * MILLI));
+        disk.plan.add(Rule::new(Ops::READ, millis(2)));
+        disk.plan.add(Rule::new(Ops::WRITE, millis(10)));
+    }
+    let mut not_home = 0;
+    for at in (0..900).step_by(100) {
+        let counts = |stage: &Stage| -> Vec<u64> {
+            stage.array().latencies().members.iter().map(|of| of.read.count()).collect()
+        };
+        let before = counts(&stage);
+        let op = stage.write_op(at, 4, 9);
+        assert_eq!(stage.run(0, op), Ok(()));
+        let after = counts(&stage);
+        let last = (0..6).rfind(|member| after[*member] > before[*member]);
+        let trace = slowest(&mut stage);
+        assert_eq!(member(&trace, Part::Read), last, "{trace:?}");
+        assert_eq!(member(&trace, Part::Write), last, "{trace:?}");
+        not_home += usize::from(last != Some(stage.home(at).0));
+    }
+    assert!(not_home > 0, "the drive with the data was always the slowest");
 }
 
 /// The write of a whole stripe and the write of two strips are executed by a task.

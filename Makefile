@@ -16,7 +16,7 @@ help:
 	@echo 'make bench     build ISA-L and strake-bench, and measure every goal; writes docs/benchmarks'
 	@echo 'make build     build the programs: $(TARGET)/release/strake and straked'
 	@echo 'make install   install them, and strake-bench if it was built, below PREFIX=$(PREFIX)'
-	@echo 'make dist      make a Debian package of the programs that make build built, in build/dist'
+	@echo 'make dist      make packages (deb, rpm) and the SBOM of the programs that make build built, in build/dist'
 	@echo 'make clean     remove what was built'
 
 demo:

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Makes the Debian package from programs that are built (make build).
+# Makes packages from programs that are built (make build): a Debian package, an RPM package, and the lists of the crates
+# in the programs (SBOM, CycloneDX 1.5).
 #
 # Usage: scripts/dist.sh PROGRAMS OUTPUT
 #
-# PROGRAMS is the folder with strake and straked. OUTPUT gets `root`, the tree of installed files, and the package. The
+# PROGRAMS is the folder with strake and straked. OUTPUT gets `root`, the tree of installed files, and the packages. The
 # same programs give the same bytes: all times are SOURCE_DATE_EPOCH, by default the time of the last commit.
 # STRAKE_DEB_VERSION replaces the version.
 set -euo pipefail
@@ -18,9 +19,10 @@ programs=$1 output=$2 root=$2/root
 for program in strake straked; do
     [[ -x $programs/$program ]] || fail "$programs has no $program: run make build first"
 done
-for tool in dpkg-deb dpkg-shlibdeps strip; do
+for tool in dpkg-deb dpkg-shlibdeps rpmbuild strip; do
     command -v "$tool" >/dev/null 2>&1 || fail "$tool is missing: run scripts/setup.sh dist"
 done
+cargo cyclonedx --help >/dev/null 2>&1 || fail "cargo-cyclonedx is missing: run scripts/setup.sh dist"
 if [[ -z ${SOURCE_DATE_EPOCH:-} ]]; then
     SOURCE_DATE_EPOCH=$(git log -1 --format=%ct 2>/dev/null) || fail "this is no git checkout: set SOURCE_DATE_EPOCH"
 fi
@@ -111,13 +113,46 @@ package() {
     printf 'dist: %s\n' "$output/$name"
 }
 
+# The tree of the RPM package: without what only Debian has, and with the folder of zsh on other distributions.
+rpm_package() {
+    local tree=$output/rpm
+    mkdir -p "$tree/top"
+    cp -a "$root" "$tree/root"
+    rm "$tree/root/usr/share/doc/strake/changelog.Debian.gz"
+    mkdir -p "$tree/root/usr/share/zsh/site-functions"
+    mv "$tree/root/usr/share/zsh/vendor-completions/_strake" "$tree/root/usr/share/zsh/site-functions/"
+    rmdir "$tree/root/usr/share/zsh/vendor-completions"
+    find "$tree/root" -print0 | xargs -0 touch -h -d "@$SOURCE_DATE_EPOCH"
+    sed "s/@VERSION@/${version%-*}/; s|@ROOT@|$(cd "$tree/root" && pwd)|" packaging/rpm/strake.spec >"$tree/strake.spec"
+    rpmbuild -bb --quiet --define "_topdir $(cd "$tree/top" && pwd)" "$tree/strake.spec" >"$tree/log" 2>&1 ||
+        fail "rpmbuild: $(tail -n 5 "$tree/log")"
+    find "$tree/top/RPMS" -name '*.rpm' -exec mv {} "$output" \;
+    rm -r "$tree"
+    printf 'dist: %s\n' "$output"/strake-*.rpm
+}
+
+# The crates in each program, with their versions and licences. The tool writes into the folders of the crates.
+sbom() {
+    local program
+    cargo cyclonedx --quiet --quiet --format json --describe binaries --no-build-deps --spec-version 1.5 \
+        --manifest-path crates/daemon/Cargo.toml
+    for program in cli/strake daemon/straked; do
+        # The folder of this build is not part of the answer.
+        sed "s|path+file://$PWD/|path+file:///strake/|g" "crates/${program}_bin.cdx.json" >"$output/${program#*/}.cdx.json"
+        printf 'dist: %s\n' "$output/${program#*/}.cdx.json"
+    done
+    rm -f crates/*/*_bin.cdx.json
+}
+
 version=${STRAKE_DEB_VERSION:-$(version)}
 dpkg --validate-version "$version" || fail "$version is no version"
 architecture=$(dpkg --print-architecture)
 mkdir -p "$output"
 # Packages of earlier builds would match the same pattern.
-rm -rf "$root" "$output"/strake_*.deb
+rm -rf "$root" "$output/rpm" "$output"/strake_*.deb "$output"/strake-*.rpm "$output"/*.cdx.json
 mkdir "$root"
 absolute=$(cd "$root" && pwd)
 stage
 package
+rpm_package
+sbom

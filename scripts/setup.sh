@@ -14,6 +14,7 @@ cd "$(dirname "$0")/.."
 PATH="$PATH:/usr/sbin:/sbin"
 rust_minor_min=90
 deny_version=0.20.2
+cyclonedx_version=0.5.9
 missing_packages=()
 wanted_packages=()
 updated=no
@@ -47,6 +48,7 @@ needs_of_dist() {
     needs_of_build
     need strip binutils "removes debug information from the programs"
     need dpkg-shlibdeps dpkg-dev "finds the packages that the programs need"
+    need rpmbuild rpm "makes the RPM package"
 }
 
 needs_of_demo() {
@@ -160,5 +162,9 @@ if [[ $1 == test ]]; then
     rust_component fmt rustfmt "checks the formatting"
     rust_component clippy clippy "checks for mistakes that compile"
     setup_deny
+fi
+if [[ $1 == dist ]] && ! cargo cyclonedx --help >/dev/null 2>&1; then
+    say "building cargo-cyclonedx, which lists the crates in the programs: about a minute, once"
+    cargo install --quiet --locked --version "$cyclonedx_version" cargo-cyclonedx
 fi
 say "all that '$1' needs is here"

@@ -17,9 +17,9 @@ fail() { printf 'FAILED: %s\n' "$*" >&2; exit 1; }
 say() { printf '   %s\n' "$*"; }
 
 [[ $(id -u) -eq 0 ]] || skip "only root can start a container"
-for tool in debootstrap systemd-nspawn systemd-analyze nsenter dpkg-deb dpkg-shlibdeps qemu-io; do
+for tool in debootstrap systemd-nspawn systemd-analyze nsenter dpkg-deb dpkg-shlibdeps rpmbuild cargo-cyclonedx qemu-io; do
     command -v "$tool" >/dev/null 2>&1 ||
-        skip "$tool is missing: apt-get install debootstrap systemd-container dpkg-dev qemu-utils"
+        skip "$tool is missing: run scripts/setup.sh dist, and apt-get install debootstrap systemd-container qemu-utils"
 done
 suites=("$@")
 [[ ${#suites[@]} -gt 0 ]] || suites=(bookworm trixie)

@@ -85,6 +85,22 @@ within 20 "spans are sent after the restart" grew
 kill -INT "$follower"
 wait "$follower" || fail "strake trace --follow ended with $?: $(<"$work/follow.out")"
 
+# A collector that is not there yet: the command waits for it, and nothing is lost.
+free=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+strake trace tank --follow --otlp "http://127.0.0.1:$free" >"$work/later.out" 2>&1 &
+follower=$!
+child_pids+=("$follower")
+load 2
+waits_for_it() { grep -q 'trying again' "$work/later.out"; }
+within 20 "the command waits for the collector" waits_for_it
+: >"$work/later"
+python3 "$e2e/_collector.py" serve "$work/later" ok "$free" >/dev/null &
+child_pids+=($!)
+came() { [[ -s $work/later ]]; }
+within 20 "the spans come later" came
+kill -INT "$follower"
+wait "$follower" || fail "strake trace --follow ended with $?: $(<"$work/later.out")"
+
 # The lines of --follow.
 strake trace tank --follow --utc >"$work/lines" 2>&1 &
 follower=$!
@@ -101,10 +117,10 @@ for mode in fail reject; do
     expect 2 strake trace tank --otlp "http://127.0.0.1:$port"
 done
 grep -q 'rejects 2 spans: too old' "$work/err" || fail "the reason is not printed: $(<"$work/err")"
-free=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
-expect 2 strake trace tank --otlp "http://127.0.0.1:$free"
+expect 2 strake trace tank --otlp "http://127.0.0.1:1"
 expect 3 strake trace tank --otlp "https://127.0.0.1"
 expect 3 strake trace tank --otlp localhost
+expect 3 strake trace tank --otlp http://127.0.0.1:99999
 expect 3 strake trace tank --follow --perfetto "$work/x.json"
 expect 3 strake trace none
 expect 0 strake export remove tank

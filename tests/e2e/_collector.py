@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """An OpenTelemetry collector for one script, and checks of what strake trace writes.
 
-    serve FILE [MODE]   prints its port, and appends each request to FILE: a line of JSON with path, type and body.
-                        MODE: ok (empty answer), reject (partial success), fail (status 503), silent (no answer)
+    serve FILE [MODE [PORT]]
+                        prints its port, and appends each request to FILE: a line of JSON with path, type and body.
+                        MODE: ok (empty answer), reject (partial success), fail (status 503)
     spans FILE          checks every request of FILE against OTLP (JSON encoding), and prints the number of spans of
                         requests and the number of their stages
     timeline FILE       checks the events of FILE (Trace Event Format), and prints the number of requests
@@ -11,18 +12,15 @@ import http.server
 import json
 import re
 import sys
-import threading
 
 
-def serve(path, mode):
+def serve(path, mode, port):
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self):
             body = self.rfile.read(int(self.headers["content-length"])).decode()
             with open(path, "a", encoding="utf-8") as out:
                 line = {"path": self.path, "type": self.headers["content-type"], "body": body}
                 out.write(json.dumps(line) + "\n")
-            if mode == "silent":
-                threading.Event().wait()
             answer = {"reject": b'{"partialSuccess":{"rejectedSpans":"2","errorMessage":"too old"}}'}.get(mode, b"{}")
             self.send_response(503 if mode == "fail" else 200)
             self.send_header("content-length", str(len(answer)))
@@ -32,7 +30,7 @@ def serve(path, mode):
         def log_message(self, *_):
             pass
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
     print(server.server_address[1], flush=True)
     server.serve_forever()
 
@@ -78,13 +76,16 @@ def check_timeline(path):
     for event in events:
         if event["ph"] == "M":
             continue
-        key = (event["cat"], event["id"], event["name"])
+        # The open events of a request are a stack.
+        stack = open_events.setdefault((event["cat"], event["id"]), [])
         if event["ph"] == "b":
             requests += "offset" in event["args"]
-            open_events.setdefault(key, []).append(event["ts"])
+            assert not stack or stack[-1][1] <= event["ts"], event
+            stack.append((event["name"], event["ts"]))
         else:
             assert event["ph"] == "e", event
-            assert open_events[key].pop() <= event["ts"], event
+            name, begin = stack.pop()
+            assert name == event["name"] and begin <= event["ts"], event
     assert not any(open_events.values()), "an event does not end"
     print(requests)
 
@@ -92,9 +93,11 @@ def check_timeline(path):
 if __name__ == "__main__":
     match sys.argv[1:]:
         case ["serve", path]:
-            serve(path, "ok")
+            serve(path, "ok", 0)
         case ["serve", path, mode]:
-            serve(path, mode)
+            serve(path, mode, 0)
+        case ["serve", path, mode, port]:
+            serve(path, mode, int(port))
         case ["spans", path]:
             check_spans(path)
         case ["timeline", path]:

@@ -921,7 +921,7 @@ pub struct ListTracesRequest {
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
 }
-/// The recorded requests of an array. Each data core keeps its last 256 samples, and the slowest request of each of the
+/// The recorded requests of an array. Each data core keeps its last 128 samples, and the slowest request of each of the
 /// last 64 seconds with requests.
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -980,11 +980,12 @@ pub struct Trace {
 #[serde(default)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct TraceStage {
-    /// "queued": waited for memory, for a queue of a drive, or for a message of another core.
+    /// "queued": waited for memory, for a message of another core, or for a queue of a drive.
     /// "retried": attempts that failed, because a member failed or was too slow.
-    /// "band": waited for earlier requests of the same part of the stripe.
+    /// "band": waited for earlier requests of the same part of the stripe, or for a task.
     /// "intent": waited until the write-intent bitmap contained the region.
-    /// "read": read from members. "log": wrote a record to the redo log. "write": wrote to members.
+    /// "read": read from members. "log": wrote a record to the redo log. "write": wrote to members, and waited until
+    /// members that failed a write were out of use.
     /// "flush": flushed members.
     #[prost(string, tag = "1")]
     pub stage: ::prost::alloc::string::String,

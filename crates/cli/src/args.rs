@@ -181,15 +181,15 @@ pub enum Command {
   strake top
   strake top 0.5")]
     Top(top::Top),
-    /// Show where the time of requests went: a sample of one in 4096, and the slowest request of every second.
+    /// Show where the time of requests went: one of 4096 requests, and the slowest request of every second.
     ///
-    /// The table shows the requests that took longest, with the time in each stage:
+    /// Each data core records requests. The table shows those that took longest, with the time in each stage:
     ///
-    /// queued: waits for memory, for a queue of a drive, or for a message of another core.
+    /// queued: waits for memory, for a message of another core, or for a queue of a drive.
     ///
     /// retried: attempts that failed, because a member failed or was too slow.
     ///
-    /// band: waits for earlier requests of the same part of the stripe.
+    /// band: waits for earlier requests of the same part of the stripe, or for a task.
     ///
     /// intent: waits until the write-intent bitmap contains the region.
     ///

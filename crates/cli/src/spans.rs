@@ -16,35 +16,39 @@ fn stages(trace: &Trace) -> impl Iterator<Item = (u64, &TraceStage)> {
 }
 
 /// The requests in the Trace Event Format ("Trace Event Format", Google, section "Async Events"). Requests overlap, so
-/// each is an asynchronous event of its own, with its stages inside.
+/// each is an asynchronous event of its own, with its stages inside. Times begin with the first request: a number of
+/// microseconds since 1970 would lose digits.
 #[must_use]
 pub fn timeline(answer: &ListTracesResponse) -> Value {
     let name = format!("array {}", answer.name);
+    let first = answer.traces.iter().map(|trace| trace.accepted_ns).min().unwrap_or(0);
     let mut events = vec![json!({
         "ph": "M", "name": "process_name", "pid": 1, "args": {"name": name}
     })];
-    // The format counts in microseconds.
-    let micros = |ns: u64| ns as f64 / 1e3;
     for trace in &answer.traces {
-        let mut pair = |name: &str, start: u64, took: u64, args: Value| {
-            for (ph, at, args) in [("b", start, args), ("e", start + took, json!({}))] {
-                events.push(json!({
-                    "ph": ph, "cat": trace.reason, "name": name, "id": trace.id, "pid": 1,
-                    "tid": trace.core, "ts": micros(at), "args": args
-                }));
-            }
+        let mut event = |ph: &str, name: &str, at: u64, args: Value| {
+            events.push(json!({
+                "ph": ph, "cat": trace.reason, "name": name, "id": trace.id, "pid": 1,
+                "tid": trace.core, "ts": (at - first) as f64 / 1e3, "args": args
+            }));
         };
         let args = json!({
             "core": trace.core, "number": trace.number, "offset": trace.offset, "bytes": trace.bytes,
             "error": trace.error
         });
-        pair(&trace.operation, trace.accepted_ns, trace.took_ns, args);
+        event("b", &trace.operation, trace.accepted_ns, args);
         for (start, stage) in stages(trace) {
             let args = stage.member.map_or(json!({}), |member| json!({"member": member}));
-            pair(&stage.stage, start, stage.took_ns, args);
+            event("b", &stage.stage, start, args);
+            event("e", &stage.stage, start + stage.took_ns, json!({}));
         }
+        event("e", &trace.operation, trace.accepted_ns + trace.took_ns, json!({}));
     }
-    json!({"displayTimeUnit": "ns", "traceEvents": events})
+    json!({
+        "displayTimeUnit": "ns",
+        "otherData": {"first_accepted_ns": first.to_string()},
+        "traceEvents": events
+    })
 }
 
 /// A request to the collector (OpenTelemetry Protocol 1.9, "JSON Protobuf Encoding"): numbers of 64 bits are texts, and
@@ -145,16 +149,16 @@ mod tests {
         let seen: Vec<_> = events[1..]
             .iter()
             .map(|e| {
-                let ts = e["ts"].as_f64().expect("a number") - 1.7e15;
+                let ts = e["ts"].as_f64().expect("a number");
                 (e["ph"].as_str().unwrap_or(""), e["name"].as_str().unwrap_or(""), ts)
             })
             .collect();
         let expected = [
             ("b", "write", 0.0),
-            ("e", "write", 5.0),
             ("b", "band", 0.0),
             ("e", "band", 2.0),
             ("b", "write", 2.0),
+            ("e", "write", 5.0),
             ("e", "write", 5.0),
         ];
         assert_eq!(seen, expected);

@@ -10,7 +10,7 @@ use strake_block::{Completion, Durability, Io, IoError, IoErrorKind, Sg, SgMut};
 use strake_ondisk::{BadEvent, BadList, Bits, Consistency, Superblock};
 use strake_raid::{Band, MemberEvent};
 use strake_reactor::{Receiver, Sender};
-use strake_units::{LbaRange, MemberIndex, Name, Nanos, PositionSet, RegionIndex, Uuid};
+use strake_units::{LbaRange, MemberIndex, Name, PositionSet, RegionIndex, Uuid};
 
 use crate::error::ArrayError;
 use crate::scrub::ScrubOrder;
@@ -59,8 +59,6 @@ pub(crate) struct Span {
     pub(crate) band: Band,
     pub(crate) work: Work,
     pub(crate) origin: Origin,
-    /// The time at which the span was sent to its band.
-    pub(crate) sent: Nanos,
 }
 
 /// The answer to a span.

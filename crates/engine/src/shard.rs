@@ -81,7 +81,7 @@ use self::wait::WaitQueue;
 use self::workers::Workers;
 use crate::message::{Change, FailReason, Fill, Origin, Peer, Span, SpanDone, ToLeader, View};
 use crate::shared_status::{CoreCounters, SharedStatus};
-use crate::trace::{Stage, Stages};
+use crate::trace::{Ended, Stage, Stages, Trail};
 
 /// A job of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,44 +183,46 @@ impl Shard {
         self.members.borrow_mut().groups.open(self.scheduler.current())
     }
 
-    /// Closes the group. Returns the member of its last I/O, if no stage ended with this I/O.
-    fn close_group(&self, group: Group) -> Option<MemberIndex> {
-        let groups = &mut self.members.borrow_mut().groups;
-        let last = groups.take_last(group);
-        groups.close(group);
-        last
+    /// Ends the present stage of a task, and starts `stage`.
+    fn enter(&self, group: Group, trail: &mut Trail, stage: Stage) {
+        trail.enter(stage, self.now.get(), self.last_member(group));
     }
 
-    /// Ends the present stage of a batch of writes, and starts `stage`.
-    fn enter(&self, group: Group, batch: &WriteBatch, stage: Stage) {
-        let last = self.members.borrow_mut().groups.take_last(group);
+    /// Does the same for a batch of writes.
+    fn enter_write(&self, group: Group, batch: &WriteBatch, stage: Stage) {
         let mut trail = batch.trail.get();
-        trail.enter(stage, self.now.get(), last);
+        self.enter(group, &mut trail, stage);
         batch.trail.set(trail);
     }
 
-    /// Ends the last stage of a batch of writes. Returns the stages of the batch.
-    fn end_stages(&self, group: Group, batch: &WriteBatch) -> Stages {
-        let last = self.members.borrow_mut().groups.take_last(group);
-        batch.trail.get().ended(self.now.get(), last)
+    /// Records that the present attempt of a task failed, and starts the next attempt.
+    fn retry(&self, group: Group, trail: &mut Trail) {
+        trail.retry(self.now.get(), self.last_member(group));
     }
 
-    /// Records in the request of a span that an attempt since `since` failed. Requests of other cores count this time
-    /// as waiting time.
-    fn note_retry(&self, origin: Origin, since: Nanos) {
-        if let Origin::Host { shard, request } = origin
-            && shard == self.core
-        {
-            let took = self.now.get().since(since);
-            self.requests.borrow_mut().retries(request, took, None);
-        }
+    /// Starts an attempt of a batch of writes.
+    fn begin_attempt(&self, group: Group, batch: &WriteBatch) {
+        let mut trail = batch.trail.get();
+        self.last_member(group);
+        trail.begin_attempt(self.now.get());
+        batch.trail.set(trail);
     }
 
-    /// Returns the stages of a read that was sent to its band at `sent` and that a task began at `begun`.
-    fn read_stages(&self, group: Group, sent: Nanos, begun: Nanos) -> Stages {
-        let last = self.members.borrow_mut().groups.take_last(group);
-        let waited = Stages::NONE.with(Stage::Band, begun.since(sent), None);
-        waited.with(Stage::Read, self.now.get().since(begun), last)
+    /// Records that the present attempt of a batch of writes failed, and starts the next attempt.
+    fn retry_write(&self, group: Group, batch: &WriteBatch) {
+        let mut trail = batch.trail.get();
+        trail.retry(self.now.get(), self.last_member(group));
+        batch.trail.set(trail);
+    }
+
+    /// Returns the stages of a task, which ends now.
+    fn ended(&self, group: Group, trail: &Trail) -> Ended {
+        trail.ended(self.now.get(), self.last_member(group))
+    }
+
+    /// Returns the member of the last I/O of the group with an outcome since the last call.
+    fn last_member(&self, group: Group) -> Option<MemberIndex> {
+        self.members.borrow_mut().groups.take_last(group)
     }
 
     fn counters(&self) -> &CoreCounters {

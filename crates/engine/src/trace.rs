@@ -3,9 +3,16 @@
 //! Every core records one of [`SAMPLED_OF`] requests, and the slowest request of every second. A record is a fixed
 //! number of words in a ring of the core ([`TraceRing`]), which the control plane reads without locks.
 //!
-//! Every request is measured, because the slowest request is known only at its end. A part of a request therefore
-//! carries its [`Stages`]: the time that it spent in each stage. A request with several parts has the stages of the
-//! part that completed last. Time in no stage counts as [`Stage::Queued`].
+//! Every request is measured, because the slowest request is known only at its end:
+//!
+//! | request | stages |
+//! |---|---|
+//! | direct read, degraded read, small write | computed from the start times in its entry, only if it is recorded |
+//! | part of a request that a task executes | a [`Trail`] of the task, and the [`Arrival`] in the queue of the band |
+//! | part that another core executes | its [`Stages`] travel with the answer |
+//!
+//! A request with several parts has the stages of the part that completed last. Time in no stage counts as
+//! [`Stage::Queued`].
 //!
 //! The resolution is one turn of the core. Computations happen within a turn, so the time of parity counts to the stage
 //! that follows.
@@ -25,11 +32,11 @@ pub const SAMPLED_OF: u32 = 4096;
 /// A stage of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Waits for a place in a table, a message of another core or a queue of a drive.
+    /// Waits for memory, for a message of another core or for a queue of a drive.
     Queued,
     /// Attempts that failed: a member failed or was too slow, and the request was executed in another way.
     Retried,
-    /// Waits for earlier requests of the same part of the stripe.
+    /// Waits for earlier requests of the same part of the stripe, or for a task.
     Band,
     /// Waits until the write-intent bitmap on the members contains the region.
     Intent,
@@ -37,7 +44,7 @@ pub enum Stage {
     Read,
     /// Writes a record to the redo log.
     Log,
-    /// Writes to members.
+    /// Writes to members, and waits until members that failed a write are out of use.
     Write,
     /// Flushes members.
     Flush,
@@ -55,6 +62,14 @@ impl Stage {
         Self::Write,
         Self::Flush,
     ];
+
+    /// True if I/Os of members end the stage.
+    const fn has_ios(self) -> bool {
+        match self {
+            Self::Retried | Self::Read | Self::Log | Self::Write | Self::Flush => true,
+            Self::Queued | Self::Band | Self::Intent => false,
+        }
+    }
 
     /// Returns the name of the stage: one lower-case word.
     #[must_use]
@@ -117,11 +132,20 @@ impl Stages {
         self
     }
 
-    /// Returns `self` with failed attempts.
+    /// Returns `self` after further failed attempts.
     pub(crate) fn after(mut self, retried: Retried) -> Self {
         let at = Stage::Retried as usize;
-        (self.ticks[at], self.members[at]) = (retried.ticks, retried.member);
+        self.ticks[at] = self.ticks[at].saturating_add(retried.ticks);
+        if retried.member != NO_MEMBER {
+            self.members[at] = retried.member;
+        }
         self
+    }
+
+    /// Returns the failed attempts of a request that failed as a whole after `took`. `retried`: its earlier attempts.
+    pub(crate) fn all_failed(&self, retried: Retried, took: Nanos) -> Retried {
+        let all = self.after(retried);
+        Retried { ticks: ticks(took), member: all.members[Stage::Retried as usize] }
     }
 
     fn of(&self, stage: Stage) -> StageTime {
@@ -137,13 +161,17 @@ impl Stages {
         Nanos(self.ticks.iter().map(|ticks| u64::from(*ticks) << TICK_SHIFT).sum())
     }
 
-    /// Makes the stages fill `took`. Time in no stage was spent in a queue. Failed attempts may overlap the part that
-    /// completed last; then only the time before this part counts.
+    /// Makes the stages fill `took`. Time in no stage was spent in a queue. The stages may exceed `took`: failed
+    /// attempts may overlap the part that completed last, and turns of two cores begin at different times. Then the
+    /// stages are shortened, the failed attempts first.
     fn fill(&mut self, took: Nanos) {
         let rest = |stages: &Self| Nanos(took.0.saturating_sub(stages.sum().0));
-        let retried = std::mem::take(&mut self.ticks[Stage::Retried as usize]);
-        let room = u32::try_from(rest(self).0 >> TICK_SHIFT).unwrap_or(u32::MAX);
-        self.ticks[Stage::Retried as usize] = retried.min(room);
+        let cut = [Stage::Retried, Stage::Band, Stage::Intent];
+        for stage in cut.into_iter().chain(Stage::ALL.into_iter().rev()) {
+            let excess = ticks(Nanos((self.sum().0 + 15).saturating_sub(took.0)));
+            let place = &mut self.ticks[stage as usize];
+            *place = place.saturating_sub(excess);
+        }
         // Each stage is rounded down.
         let queued = rest(self);
         if queued >= ROUNDING {
@@ -158,7 +186,7 @@ fn ticks(took: Nanos) -> u32 {
     u32::try_from(took.0 >> TICK_SHIFT).unwrap_or(u32::MAX)
 }
 
-/// The failed attempts of a request.
+/// The failed attempts of a request, or of a part.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Retried {
     ticks: u32,
@@ -175,29 +203,93 @@ impl Retried {
     }
 }
 
-/// The stages of a part in progress.
+/// The arrival of an operation in the queue of its band.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrival {
+    /// The time of the arrival at the core that owns the band.
+    pub(crate) queued: Nanos,
+    /// Attempts before the arrival.
+    pub(crate) retried: Retried,
+}
+
+impl Arrival {
+    /// An arrival at `now`, without earlier attempts.
+    pub(crate) const fn at(now: Nanos) -> Self {
+        Self { queued: now, retried: Retried::NEVER }
+    }
+
+    /// An arrival at `now` after an attempt that failed after `took`, because of `member` if known.
+    pub(crate) fn after_attempt(now: Nanos, took: Nanos, member: Option<MemberIndex>) -> Self {
+        let mut arrival = Self::at(now);
+        arrival.retried.add(took, member);
+        arrival
+    }
+}
+
+/// The stages of a task in progress.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Trail {
+    begun: Nanos,
     stages: Stages,
     stage: Stage,
+    /// Start of the stage.
     since: Nanos,
+    /// The stages before the present attempt, and the start of the attempt.
+    before: Stages,
+    attempt: Nanos,
 }
 
 impl Trail {
     /// Starts in `stage` at `now`.
     pub(crate) const fn begin(stage: Stage, now: Nanos) -> Self {
-        Self { stages: Stages::NONE, stage, since: now }
+        let (stages, before) = (Stages::NONE, Stages::NONE);
+        Self { begun: now, stages, stage, since: now, before, attempt: now }
     }
 
     /// Enters `stage` at `now`. `member`: the last I/O of the former stage was an I/O of this member.
     pub(crate) fn enter(&mut self, stage: Stage, now: Nanos, member: Option<MemberIndex>) {
-        self.stages = self.ended(now, member);
+        self.stages = self.until(now, member);
         (self.stage, self.since) = (stage, now);
     }
 
-    /// Returns the stages, if the part ends at `now`.
-    pub(crate) fn ended(&self, now: Nanos, member: Option<MemberIndex>) -> Stages {
+    /// Starts an attempt at `now`, in [`Stage::Queued`].
+    pub(crate) fn begin_attempt(&mut self, now: Nanos) {
+        self.enter(Stage::Queued, now, None);
+        (self.before, self.attempt) = (self.stages, now);
+    }
+
+    /// The attempt failed at `now`, because of `member` if known. The time of the attempt counts as
+    /// [`Stage::Retried`]. The next attempt starts.
+    pub(crate) fn retry(&mut self, now: Nanos, member: Option<MemberIndex>) {
+        let took = now.since(self.attempt);
+        self.stages = self.before.with(Stage::Retried, took, member);
+        (self.stage, self.since) = (Stage::Queued, now);
+        self.begin_attempt(now);
+    }
+
+    /// Returns the stages, if the task ends at `now`. `member`: the last I/O was an I/O of this member.
+    pub(crate) fn ended(&self, now: Nanos, member: Option<MemberIndex>) -> Ended {
+        Ended { begun: self.begun, stages: self.until(now, member) }
+    }
+
+    fn until(&self, now: Nanos, member: Option<MemberIndex>) -> Stages {
+        let member = member.filter(|_| self.stage.has_ios());
         self.stages.with(self.stage, now.since(self.since), member)
+    }
+}
+
+/// The stages of a task that has ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ended {
+    begun: Nanos,
+    stages: Stages,
+}
+
+impl Ended {
+    /// Returns the stages of an operation that the task executed.
+    pub(crate) fn of(&self, arrival: &Arrival) -> Stages {
+        let waited = self.begun.since(arrival.queued);
+        self.stages.with(Stage::Band, waited, None).after(arrival.retried)
     }
 }
 

@@ -10,7 +10,7 @@ pub struct Trace {
     /// Name or UUID of the array.
     #[arg(value_name = "ARRAY")]
     pub name: String,
-    /// Show only the slowest request of every second, and no samples.
+    /// Show only the slowest request of every second on each data core, and no samples.
     #[arg(long)]
     pub slowest: bool,
     /// Number of requests, those that took longest; 0 selects all recorded requests [default: 20 for the table, all for
@@ -24,6 +24,7 @@ pub struct Trace {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["follow", "otlp"])]
     pub perfetto: Option<PathBuf>,
     /// Send the requests as spans to an OpenTelemetry collector (OTLP/HTTP with JSON), such as http://localhost:4318.
+    /// The path /v1/traces is added if the address does not contain it.
     #[arg(long, value_name = "URL", value_parser = collector)]
     pub otlp: Option<Collector>,
     /// Print times as UTC instead of local time.
@@ -44,7 +45,7 @@ pub struct Collector {
     pub host: String,
     /// TCP port.
     pub port: u16,
-    /// Path and query.
+    /// Path.
     pub path: String,
 }
 
@@ -74,17 +75,23 @@ fn collector(text: &str) -> Result<Collector, String> {
     let Some(host) = address.host().filter(|host| !host.is_empty()) else {
         return wrong("it has no host");
     };
-    if address.authority().is_some_and(|authority| authority.as_str().contains('@')) {
+    let authority = address.authority().map_or("", |authority| authority.as_str());
+    if authority.contains('@') {
         return wrong("it contains a user or a password, which would be sent unencrypted");
     }
-    let path = match address.path_and_query().map(|path| path.as_str()) {
-        None | Some("" | "/") => PATH,
-        Some(path) => path,
+    let port = match (authority.len() > host.len(), address.port_u16()) {
+        (_, Some(port)) if port > 0 => port,
+        (false, None) => PORT,
+        (_, _) => return wrong("its port is no number from 1 to 65535"),
     };
+    if address.query().is_some() {
+        return wrong("it contains a query");
+    }
+    let path = address.path().trim_end_matches('/');
     Ok(Collector {
         host: host.trim_start_matches('[').trim_end_matches(']').to_owned(),
-        port: address.port_u16().unwrap_or(PORT),
-        path: path.to_owned(),
+        port,
+        path: if path.ends_with(PATH) { path.to_owned() } else { format!("{path}{PATH}") },
     })
 }
 
@@ -99,10 +106,24 @@ mod tests {
         };
         assert_eq!(collector("http://localhost"), of("localhost", 4318, "/v1/traces"));
         assert_eq!(collector("http://10.0.0.1:80/"), of("10.0.0.1", 80, "/v1/traces"));
-        assert_eq!(collector("http://[::1]:4318/otlp?a=b"), of("::1", 4318, "/otlp?a=b"));
+        assert_eq!(collector("http://[::1]:4318/otlp/"), of("::1", 4318, "/otlp/v1/traces"));
+        assert_eq!(collector("http://a/v1/traces"), of("a", 4318, "/v1/traces"));
         assert_eq!(collector("http://[::1]").map(|c| c.authority()), Ok("[::1]:4318".to_owned()));
-        let wrong =
-            ["https://a", "localhost:4318", "ftp://a", "http://", "http://u:p@a", "a b", ""];
+        let wrong = [
+            "https://a",
+            "localhost:4318",
+            "ftp://a",
+            "http://",
+            "http://u:p@a",
+            "http://a:99999",
+            "http://a:abc",
+            "http://a:0",
+            "http://a:",
+            "http://a:1?x=1",
+            "http://a/v1/traces?x=1",
+            "a b",
+            "",
+        ];
         for text in wrong {
             let error = collector(text).expect_err(text);
             assert!(error.contains("http://localhost:4318"), "{text}: {error}");

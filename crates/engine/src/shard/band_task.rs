@@ -14,7 +14,7 @@ use super::mend::{Ended, Excluded, LOST, Stuck, copy_back, repair};
 use super::write_task::write;
 use super::{Shard, replacement, scratch, scrub};
 use crate::message::{Span, Work};
-use crate::trace::Stages;
+use crate::trace::{Arrival, Stage, Stages, Trail};
 
 /// Works on the band of `entry` until its queue is empty.
 pub(crate) async fn run(shard: &Shard, entry: u32) {
@@ -29,15 +29,18 @@ pub(crate) async fn run(shard: &Shard, entry: u32) {
         if !matches!(batch, None | Some(Batch::Read { .. })) {
             shard.forget_cached(band);
         }
+        // Maintenance leaves a last member.
+        shard.last_member(group);
+        let mut trail = Trail::begin(Stage::Read, shard.now.get());
         match batch {
             None => break,
-            Some(Batch::Read { span }) if copies_may_differ(shard, band) => {
-                Box::pin(read_agreed(shard, group, span)).await;
+            Some(Batch::Read { span, arrival }) if copies_may_differ(shard, band) => {
+                Box::pin(read_agreed(shard, group, (span, arrival), trail)).await;
             }
-            Some(Batch::Read { span }) => match shard.join_reads(entry, span) {
-                Joined::Alone(span) => read(shard, group, span).await,
+            Some(Batch::Read { span, arrival }) => match shard.join_reads(entry, (span, arrival)) {
+                Joined::Alone(read_of) => read(shard, group, read_of, trail).await,
                 Joined::Reads { segments, avoided } => {
-                    joint::read(shard, group, entry, segments, avoided).await
+                    joint::read(shard, group, entry, (segments, avoided), &mut trail).await;
                 }
             },
             Some(Batch::Write) => write(shard, group, band, &mut writes).await,
@@ -69,21 +72,25 @@ pub(crate) async fn run(shard: &Shard, entry: u32) {
 }
 
 /// Reads a range of one strip, if necessary by reconstruction from the rest of the stripe.
-pub(super) async fn read(shard: &Shard, group: Group, span: Span) {
-    let Span { band, work: Work::Read { range, data, unreadable, avoid }, origin, sent } = span
-    else {
+pub(super) async fn read(
+    shard: &Shard,
+    group: Group,
+    (span, arrival): (Span, Arrival),
+    mut trail: Trail,
+) {
+    let Span { band, work: Work::Read { range, data, unreadable, avoid }, origin } = span else {
         unreachable!("a read batch holds a read")
     };
-    let begun = shard.now.get();
     let wanted = Wanted { band, range, unreadable, avoid };
-    let (data, result) = match read_range(shard, group, wanted, data).await {
+    let trail = &mut trail;
+    let (data, result) = match read_range(shard, group, wanted, data, trail).await {
         (data, Ended::Done(result)) => (data, result),
         (data, Ended::Stuck(stuck)) if stuck.by_blocks() && range.blocks > 1 => {
-            Box::pin(read_by_blocks(shard, group, wanted, data)).await
+            Box::pin(read_by_blocks(shard, group, wanted, data, trail)).await
         }
         (data, Ended::Stuck(_)) => (data, Err(LOST)),
     };
-    let stages = shard.read_stages(group, sent, begun);
+    let stages = shard.ended(group, trail).of(&arrival);
     shard.finish(origin, result, Some(data), &stages);
 }
 
@@ -98,8 +105,7 @@ fn copies_may_differ(shard: &Shard, band: Band) -> bool {
 /// Reads a range of one strip whose copies may differ. First makes the copies consistent, unless they are known to be
 /// consistent. Otherwise, if the member that was read goes out before the resync of the band, a later read could return
 /// older data.
-async fn read_agreed(shard: &Shard, group: Group, span: Span) {
-    let begun = shard.now.get();
+async fn read_agreed(shard: &Shard, group: Group, (span, arrival): (Span, Arrival), trail: Trail) {
     let Span { band, work: Work::Read { range, .. }, .. } = &span else {
         unreachable!("a read batch holds a read")
     };
@@ -107,10 +113,10 @@ async fn read_agreed(shard: &Shard, group: Group, span: Span) {
     let agreed = shard.agreed.borrow().contains(&shard.geometry, *band, segment.strip);
     let result = if agreed { Ok(()) } else { agree(shard, group, *band, segment).await };
     match result {
-        Ok(()) => read(shard, group, span).await,
+        Ok(()) => read(shard, group, (span, arrival), trail).await,
         Err(error) => {
-            if let Span { work: Work::Read { data, .. }, origin, sent, .. } = span {
-                let stages = shard.read_stages(group, sent, begun);
+            if let Span { work: Work::Read { data, .. }, origin, .. } = span {
+                let stages = shard.ended(group, &trail).of(&arrival);
                 shard.finish(origin, Err(error), Some(data), &stages);
             }
         }
@@ -132,6 +138,7 @@ async fn read_by_blocks(
     group: Group,
     wanted: Wanted,
     mut data: SgMut,
+    trail: &mut Trail,
 ) -> (SgMut, Result<(), IoError>) {
     let shift = shard.geometry.block_size().shift();
     let mut left = Columns::new(Window { offset: 0, blocks: wanted.range.blocks as u32 });
@@ -140,7 +147,7 @@ async fn read_by_blocks(
         let range = LbaRange::new(start, window.blocks.into());
         let buf = SgMut::from(BufMut::alone((window.blocks as usize) << shift));
         let part = Wanted { range, unreadable: PositionSet::EMPTY, ..wanted };
-        match read_range(shard, group, part, buf).await {
+        match read_range(shard, group, part, buf, trail).await {
             (buf, Ended::Done(Ok(()))) => {
                 let mut at = (window.offset as usize) << shift;
                 for bytes in buf.parts() {
@@ -164,6 +171,7 @@ async fn read_range(
     group: Group,
     wanted: Wanted,
     mut data: SgMut,
+    trail: &mut Trail,
 ) -> (SgMut, Ended) {
     let Wanted { band, range, unreadable, avoid } = wanted;
     let segments = shard.geometry.segments(band, range);
@@ -216,6 +224,7 @@ async fn read_range(
             return (data, Ended::Stuck(Stuck { blocks: excluded.unreadable, health }));
         }
         if plan.strategy == Strategy::Direct {
+            shard.enter(group, trail, Stage::Read);
             let read = plan.reads[0];
             let at = shard.geometry.member_lba(band.stripe, read.offset);
             let bytes = data.len();
@@ -244,18 +253,26 @@ async fn read_range(
                     }
                     break Ok(());
                 }
-                Err(error) => excluded.learn(shard.classify(band.stripe, read.position, error)),
+                Err(error) => {
+                    shard.retry(group, trail);
+                    excluded.learn(shard.classify(band.stripe, read.position, error));
+                }
             }
             continue;
         }
+        shard.enter(group, trail, Stage::Queued);
         let Some(mut loan) = shard.borrow(&plan).await else { break Err(LOST) };
+        shard.enter(group, trail, Stage::Read);
         if excluded.apply(shard.health(band)) != health {
             // A member went out or was replaced while this task waited for memory, so the plan is obsolete.
             scratch::end(&shard.scratch, loan);
             continue;
         }
         match shard.read_all_within(group, band, &plan, &mut loan, patience).await {
-            Err(failed) => excluded.learn(failed),
+            Err(failed) => {
+                shard.retry(group, trail);
+                excluded.learn(failed);
+            }
             Ok(reads) => {
                 let recovered = shard.recover(&plan, &reads, &mut loan);
                 shard.copy_out(&plan, &segments[0], &reads, &recovered, &mut data);

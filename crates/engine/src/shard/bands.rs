@@ -17,7 +17,7 @@ use crate::limits::MERGE_MAX;
 use crate::message::{Fill, Origin, Span, Work};
 use crate::scrub::ScrubOrder;
 use crate::slab::Slab;
-use crate::trace::{Stage, Trail};
+use crate::trace::{Arrival, Stage, Trail};
 
 /// Hash buckets.
 const BUCKETS: usize = 2048;
@@ -42,15 +42,14 @@ struct Entry {
 struct Item {
     work: Work,
     origin: Origin,
-    /// The time at which the operation was sent to the band.
-    sent: Nanos,
+    arrival: Arrival,
     next: Option<u32>,
 }
 
 /// The next operation of the task of a band.
 pub(crate) enum Batch {
     /// A read that could not be sent directly to its member.
-    Read { span: Span },
+    Read { span: Span, arrival: Arrival },
     /// A batch of writes for one plan.
     Write,
     /// A resync of the band.
@@ -74,8 +73,7 @@ pub(crate) struct WriteItem {
     pub(crate) range: LbaRange,
     pub(crate) fill: Fill,
     pub(crate) origin: Origin,
-    /// The time at which the write was sent to the band.
-    pub(crate) sent: Nanos,
+    pub(crate) arrival: Arrival,
 }
 
 /// Maximum number of memory pieces that contain the new data of a segment.
@@ -92,9 +90,7 @@ pub(crate) struct WriteBatch {
     pub(crate) durability: Durability,
     /// Strips whose segment consists of zeroes that replace lost data. No client wrote these zeroes.
     pub(crate) zeroed: StripSet,
-    /// The time at which a task took the batch.
-    pub(crate) begun: Nanos,
-    /// The stages of the batch since then.
+    /// The stages since a task took the batch.
     pub(crate) trail: Cell<Trail>,
 }
 
@@ -106,15 +102,8 @@ impl WriteBatch {
             segments: SegmentList::new(),
             durability: Durability::Normal,
             zeroed: StripSet::EMPTY,
-            begun: Nanos(0),
             trail: Cell::new(Trail::begin(Stage::Intent, Nanos(0))),
         }
-    }
-
-    /// Starts the stages of the batch at `now`.
-    pub(super) fn begin(&mut self, now: Nanos) {
-        self.begun = now;
-        self.trail.set(Trail::begin(Stage::Intent, now));
     }
 
     /// Returns the part of the batch in the columns of `window`. Positions with `bad` blocks get a stable write,
@@ -139,8 +128,8 @@ impl WriteBatch {
                 Fill::Deallocate if !bad.is_empty() => Fill::Zeroes,
                 fill @ (Fill::Data(_) | Fill::Zeroes | Fill::Deallocate) => fill.clone(),
             };
-            let (range, origin, sent) = (item.range, item.origin, item.sent);
-            part.items.push(WriteItem { range, fill, origin, sent });
+            let (range, origin, arrival) = (item.range, item.origin, item.arrival);
+            part.items.push(WriteItem { range, fill, origin, arrival });
         }
         part
     }
@@ -244,11 +233,11 @@ impl Bands {
         self.entries.live() == 0
     }
 
-    /// Appends `span` to the queue of its band.
+    /// Appends `span` to the queue of its band at `now`.
     #[inline]
-    pub(crate) fn enqueue(&mut self, span: Span) {
-        let Span { work, origin, sent, .. } = span;
-        let item = self.items.insert(Item { work, origin, sent, next: None });
+    pub(crate) fn enqueue(&mut self, span: Span, now: Nanos) {
+        let Span { work, origin, .. } = span;
+        let item = self.items.insert(Item { work, origin, arrival: Arrival::at(now), next: None });
         let bucket = self.bucket(span.band);
         if let Some(at) = self.find(bucket, span.band) {
             let entry = self.entries.get_mut(at).expect("found just now");
@@ -329,13 +318,13 @@ impl Bands {
         let Item {
             work: Work::Write { range, fill: Fill::Data(data), durability },
             origin,
-            sent,
+            arrival,
             ..
         } = item
         else {
             unreachable!("it was a write of data")
         };
-        Head { range, data, durability, origin, sent }
+        Head { range, data, durability, origin, queued: arrival.queued }
     }
 
     /// Returns the range, the slow positions and the band of the only waiting operation, if this operation is a read
@@ -357,20 +346,20 @@ impl Bands {
         }
     }
 
-    /// Removes this read, and returns its buffer, its origin and the time at which it was sent.
+    /// Removes this read, and returns its buffer, its origin and the time at which it was queued.
     pub(crate) fn take_read(&mut self, entry: u32) -> (SgMut, Origin, Nanos) {
         let item = self.pop(entry).expect("there is a read");
-        let Item { work: Work::Read { data, .. }, origin, sent, .. } = item else {
+        let Item { work: Work::Read { data, .. }, origin, arrival, .. } = item else {
             unreachable!("it was a read")
         };
-        (data, origin, sent)
+        (data, origin, arrival.queued)
     }
 
     /// Puts an operation that started without a task back to the head of its band, for a task.
-    pub(crate) fn put_back(&mut self, at: u32, work: Work, origin: Origin, now: Nanos) {
+    pub(crate) fn put_back(&mut self, at: u32, work: Work, origin: Origin, arrival: Arrival) {
         let entry = self.entries.get_mut(at).expect("whatever has started holds it");
         entry.thorough = true;
-        let item = self.items.insert(Item { work, origin, sent: now, next: entry.first });
+        let item = self.items.insert(Item { work, origin, arrival, next: entry.first });
         entry.first = Some(item);
         entry.last.get_or_insert(item);
         self.ready.push_back(at);
@@ -403,15 +392,15 @@ impl Bands {
             return None;
         };
         let band = self.band(entry);
-        let Item { work, origin, sent, .. } = item;
+        let Item { work, origin, arrival, .. } = item;
         Some(match work {
-            work @ Work::Read { .. } => Batch::Read { span: Span { band, work, origin, sent } },
+            work @ Work::Read { .. } => Batch::Read { span: Span { band, work, origin }, arrival },
             Work::Resync => Batch::Resync { origin },
             Work::Rebuild => Batch::Rebuild { origin },
             Work::Scrub { order } => Batch::Scrub { order, origin },
             Work::Write { range, fill, durability } => {
                 assert!(writes.items.is_empty(), "every write of the last batch was answered");
-                writes.items.push(WriteItem { range, fill, origin, sent });
+                writes.items.push(WriteItem { range, fill, origin, arrival });
                 geometry.segments_into(band, range, &mut writes.segments);
                 (writes.durability, writes.zeroed) = (durability, StripSet::EMPTY);
                 if merge {
@@ -435,15 +424,15 @@ impl Bands {
 
     /// Puts the next waiting operation aside, for a joint read.
     pub(crate) fn join_waiting(&mut self, entry: u32) {
-        if let Some(Item { work, origin, sent, .. }) = self.pop(entry) {
-            self.join(entry, (work, origin, sent));
+        if let Some(Item { work, origin, arrival, .. }) = self.pop(entry) {
+            self.join(entry, (work, origin, arrival));
         }
     }
 
     /// Puts an operation that was removed from the queue aside.
-    pub(crate) fn join(&mut self, at: u32, (work, origin, sent): (Work, Origin, Nanos)) {
+    pub(crate) fn join(&mut self, at: u32, (work, origin, arrival): (Work, Origin, Arrival)) {
         let entry = self.entries.get_mut(at).expect("a task holds its entry");
-        entry.joined = Some(self.items.insert(Item { work, origin, sent, next: entry.joined }));
+        entry.joined = Some(self.items.insert(Item { work, origin, arrival, next: entry.joined }));
     }
 
     /// Calls `show` with the ranges and buffers of the joined reads, in the order in which they are taken. A read with
@@ -459,11 +448,11 @@ impl Bands {
     }
 
     /// Removes and returns one of the joined reads.
-    pub(crate) fn take_joined(&mut self, at: u32) -> Option<Span> {
+    pub(crate) fn take_joined(&mut self, at: u32) -> Option<(Span, Arrival)> {
         let entry = self.entries.get_mut(at).expect("a task holds its entry");
-        let Item { work, origin, sent, next } = self.items.remove(entry.joined?);
+        let Item { work, origin, arrival, next } = self.items.remove(entry.joined?);
         entry.joined = next;
-        Some(Span { band: entry.band, work, origin, sent })
+        Some((Span { band: entry.band, work, origin }, arrival))
     }
 
     /// Adds waiting writes to `batch` as long as each write is adjacent to the batch.
@@ -483,12 +472,12 @@ impl Bands {
             if *durability == Durability::Fua {
                 batch.durability = Durability::Fua;
             }
-            let Some(Item { work: Work::Write { range, fill, .. }, origin, sent, .. }) =
+            let Some(Item { work: Work::Write { range, fill, .. }, origin, arrival, .. }) =
                 self.pop(entry)
             else {
                 return;
             };
-            batch.items.push(WriteItem { range, fill, origin, sent });
+            batch.items.push(WriteItem { range, fill, origin, arrival });
         }
     }
 

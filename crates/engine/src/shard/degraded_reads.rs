@@ -26,7 +26,7 @@ use super::members::{self, DirectRead};
 use super::scratch::Scratch;
 use super::{Shard, scratch};
 use crate::message::{Origin, Work};
-use crate::trace::{Stage, Stages};
+use crate::trace::{Arrival, Stage, Stages};
 
 pub(super) use super::execute::STRIPS_MAX;
 pub(crate) use table::DegradedReads;
@@ -37,7 +37,7 @@ use table::{Strip, Wanted};
 pub(crate) enum Reader {
     /// A user on this thread.
     User(DirectRead),
-    /// The sender of the span, and the time at which the span was sent.
+    /// The sender of the span, and the time at which the span was queued in its band.
     Span(Origin, Nanos),
 }
 
@@ -106,8 +106,8 @@ impl Shard {
         let Some(at_once) = may_begin(&table, &mut scratch, strips, bytes) else {
             return false;
         };
-        let (data, origin, sent) = bands.take_read(entry);
-        let reader = Reader::Span(origin, sent);
+        let (data, origin, queued) = bands.take_read(entry);
+        let reader = Reader::Span(origin, queued);
         let wanted = Wanted { reader, entry, range, avoid, data };
         if at_once {
             *self.read_survivors(&mut table, &mut scratch, (&spot, strips), bytes) = wanted;
@@ -184,7 +184,10 @@ impl Shard {
                 }
                 // The reads in progress will release memory.
                 None if survivors.is_some() && table.under_way() > 0 => return,
-                None => self.put_back_read(&mut table.take_front(), PositionSet::EMPTY),
+                None => {
+                    let arrival = Arrival::at(self.now.get());
+                    self.put_back_read(&mut table.take_front(), PositionSet::EMPTY, arrival);
+                }
             }
         }
     }
@@ -211,10 +214,10 @@ impl Shard {
         let (since, last) = (read.since, strips[usize::from(read.last)].member);
         match &read.wanted.reader {
             Reader::User(user) => {
-                self.requests.borrow_mut().answer_recovered(user, data, (since, last));
+                self.requests.borrow_mut().answer_direct(user, data, (since, last));
             }
-            Reader::Span(origin, sent) => {
-                let waited = Stages::NONE.with(Stage::Band, since.since(*sent), None);
+            Reader::Span(origin, queued) => {
+                let waited = Stages::NONE.with(Stage::Band, since.since(*queued), None);
                 let stages = waited.with(Stage::Read, self.now.get().since(since), Some(last));
                 self.finish(*origin, Ok(()), Some(data), &stages);
             }
@@ -241,24 +244,28 @@ impl Shard {
             let failure = self.members.borrow().failure(failure);
             self.note_failure(&mut failed, stripe, position, failure);
         }
+        let (now, last) = (self.now.get(), strips[usize::from(read.last)].member);
         self.give_back_strips(strips);
-        self.put_back_read(&mut read.wanted, failed.medium);
+        let arrival = match read.failed {
+            true => Arrival::after_attempt(now, now.since(read.since), Some(last)),
+            false => Arrival::at(now),
+        };
+        self.put_back_read(&mut read.wanted, failed.medium, arrival);
         table.end(number);
     }
 
     /// Puts a read at the head of its band, for a task. Positions in `unreadable` could not be read.
-    fn put_back_read(&self, wanted: &mut Wanted, unreadable: PositionSet) {
-        let (origin, since) = match &wanted.reader {
-            Reader::Span(origin, sent) => (*origin, *sent),
+    fn put_back_read(&self, wanted: &mut Wanted, unreadable: PositionSet, arrival: Arrival) {
+        let origin = match &wanted.reader {
+            Reader::Span(origin, _) => *origin,
             Reader::User(user) => {
                 let (request, _) = self.requests.borrow_mut().make_ordinary(user);
-                (Origin::Host { shard: self.core, request }, user.since)
+                Origin::Host { shard: self.core, request }
             }
         };
-        self.note_retry(origin, since);
         let data = std::mem::take(&mut wanted.data);
         let work = Work::Read { range: wanted.range, data, unreadable, avoid: wanted.avoid };
-        self.bands.borrow_mut().put_back(wanted.entry, work, origin, self.now.get());
+        self.bands.borrow_mut().put_back(wanted.entry, work, origin, arrival);
     }
 
     /// Promotes slow parts of degraded reads to ordinary I/Os, which handle slow members.

@@ -173,7 +173,7 @@ impl Takers for Home<'_> {
             !shard.is_bad_band(place.stripe, place.offset)
         });
         if clean && result.is_ok() && data.len() == read.bytes as usize {
-            self.requests.answer_direct(read, data);
+            self.requests.answer_direct(read, data, (read.since, read.member));
             return;
         }
         let (request, range) = self.requests.make_ordinary(read);

@@ -457,7 +457,7 @@ impl Shard {
 
     fn receive(&self, from: u16, message: Peer) {
         match message {
-            Peer::Span(span) => self.bands.borrow_mut().enqueue(span),
+            Peer::Span(span) => self.bands.borrow_mut().enqueue(span, self.now.get()),
             Peer::Small(span) => self.receive_small(span),
             Peer::Done(done) => {
                 self.remote_spans.borrow_mut()[usize::from(from)] -= 1;

@@ -11,7 +11,7 @@ use strake_block::{BufMut, Op, SgMut};
 use strake_raid::{
     Band, Piece, Plan, Purpose, Query, Segment, SegmentList, Strategy, Transfer, Window,
 };
-use strake_units::{LbaRange, MemberIndex, Nanos, PositionSet, StripSet};
+use strake_units::{LbaRange, PositionSet, StripSet};
 
 use super::execute::{Patience, ReadBufs};
 use super::members::{Group, IoSlot, settled};
@@ -20,7 +20,7 @@ use super::scratch::Loan;
 use super::{Shard, band_task, scratch};
 use crate::limits::JOIN_MAX;
 use crate::message::{Origin, Span, View, Work};
-use crate::trace::{Stage, Stages};
+use crate::trace::{Arrival, Ended, Stage, Stages, Trail};
 
 const NONE: PositionSet = PositionSet::EMPTY;
 
@@ -28,7 +28,7 @@ const NONE: PositionSet = PositionSet::EMPTY;
 #[allow(clippy::large_enum_variant)]
 pub(super) enum Joined {
     /// No other read is joined with it.
-    Alone(Span),
+    Alone((Span, Arrival)),
     /// The read and other reads were put aside, for execution together.
     Reads {
         /// The union of the segments of the reads.
@@ -125,13 +125,13 @@ impl Shard {
 
     /// Puts `first` and the reads that wait behind it aside, as long as the necessary reads of the survivors answer
     /// each of them.
-    pub(super) fn join_reads(&self, entry: u32, first: Span) -> Joined {
+    pub(super) fn join_reads(&self, entry: u32, (first, arrival): (Span, Arrival)) -> Joined {
         let Work::Read { range, unreadable, avoid, .. } = &first.work else {
-            return Joined::Alone(first);
+            return Joined::Alone((first, arrival));
         };
         let ordinary = unreadable.is_empty() && self.may_join(first.band);
         if !ordinary || self.bands.borrow().waiting_read(entry).is_none() {
-            return Joined::Alone(first);
+            return Joined::Alone((first, arrival));
         }
         let avoided = *avoid | self.slow_positions(first.band);
         let mut gathering = self.gather(first.band, avoided);
@@ -147,9 +147,9 @@ impl Shard {
             count += 1;
         }
         if count == 1 {
-            return Joined::Alone(first);
+            return Joined::Alone((first, arrival));
         }
-        self.bands.borrow_mut().join(entry, (first.work, first.origin, first.sent));
+        self.bands.borrow_mut().join(entry, (first.work, first.origin, arrival));
         Joined::Reads { segments: gathering.segments, avoided }
     }
 
@@ -201,14 +201,14 @@ impl Shard {
         entry: u32,
         plan: &Plan,
         (reads, recovered): (ReadBufs, ReadBufs),
-        clock: Clock,
+        ended: &Ended,
     ) {
         let mut owners = ArrayVec::<(u8, Origin, Stages), JOIN_MAX>::new();
-        while let Some(span) = { self.bands.borrow_mut().take_joined(entry) } {
-            let Span { band, work: Work::Read { range, mut data, .. }, origin, sent } = span else {
+        while let Some((span, arrival)) = { self.bands.borrow_mut().take_joined(entry) } {
+            let Span { band, work: Work::Read { range, mut data, .. }, origin } = span else {
                 unreachable!("only reads are put aside")
             };
-            let stages = clock.stages(self, sent);
+            let stages = ended.of(&arrival);
             let segment = self.geometry.segments(band, range)[0];
             if plan.recover.contains(&segment.strip) {
                 self.shared.count_degraded_reads(1);
@@ -232,25 +232,6 @@ impl Shard {
     }
 }
 
-/// The start of joined reads, and the member that answered last.
-#[derive(Clone, Copy)]
-struct Clock {
-    begun: Nanos,
-    last: Option<MemberIndex>,
-}
-
-impl Clock {
-    fn ended(shard: &Shard, group: Group, begun: Nanos) -> Self {
-        Self { begun, last: shard.members.borrow_mut().groups.take_last(group) }
-    }
-
-    /// Returns the stages of a read that was sent to the band at `sent`.
-    fn stages(&self, shard: &Shard, sent: Nanos) -> Stages {
-        let waited = Stages::NONE.with(Stage::Band, self.begun.since(sent), None);
-        waited.with(Stage::Read, shard.now.get().since(self.begun), self.last)
-    }
-}
-
 /// Returns an exclusion of the slow positions in `avoided`.
 fn around(avoided: PositionSet) -> Excluded {
     let mut excluded = Excluded::default();
@@ -263,12 +244,18 @@ pub(super) async fn read(
     shard: &Shard,
     group: Group,
     entry: u32,
-    segments: SegmentList,
-    avoided: PositionSet,
+    (segments, avoided): (SegmentList, PositionSet),
+    trail: &mut Trail,
 ) {
-    read_together(shard, group, entry, &segments, avoided).await;
-    while let Some(span) = { shard.bands.borrow_mut().take_joined(entry) } {
-        band_task::read(shard, group, span).await;
+    read_together(shard, group, entry, (&segments, avoided), trail).await;
+    // Reads that remain have failed together. Each one waits for the reads before it.
+    shard.retry(group, trail);
+    trail.enter(Stage::Band, shard.now.get(), None);
+    while let Some(read) = { shard.bands.borrow_mut().take_joined(entry) } {
+        let mut trail = *trail;
+        shard.enter(group, &mut trail, Stage::Read);
+        trail.begin_attempt(shard.now.get());
+        band_task::read(shard, group, read, trail).await;
     }
 }
 
@@ -277,11 +264,10 @@ async fn read_together(
     shard: &Shard,
     group: Group,
     entry: u32,
-    segments: &SegmentList,
-    avoided: PositionSet,
+    (segments, avoided): (&SegmentList, PositionSet),
+    trail: &mut Trail,
 ) {
     let band = shard.bands.borrow().band(entry);
-    let begun = shard.now.get();
     loop {
         if shard.shared.is_lost() {
             return;
@@ -296,11 +282,13 @@ async fn read_together(
         let query = Query { band, health, segments, purpose: Purpose::Read, copy_hint: 0 };
         let Ok(plan) = strake_raid::plan(&shard.geometry, &query) else { return };
         if plan.strategy == Strategy::Direct {
-            return read_each(shard, group, entry, patience).await;
+            return read_each(shard, group, entry, patience, trail).await;
         }
+        shard.enter(group, trail, Stage::Queued);
         let Some(mut loan) = shard.borrow(&plan).await else {
-            return read_each(shard, group, entry, patience).await;
+            return read_each(shard, group, entry, patience, trail).await;
         };
+        shard.enter(group, trail, Stage::Read);
         if excluded.apply(shard.health(band)) != health {
             // A member went out or was replaced while this task waited for memory, so the plan is obsolete.
             scratch::end(&shard.scratch, loan);
@@ -310,8 +298,8 @@ async fn read_together(
         match shard.read_all_within(group, band, &plan, &mut loan, patience).await {
             Ok(reads) => {
                 let recovered = shard.recover(&plan, &reads, &mut loan);
-                let clock = Clock::ended(shard, group, begun);
-                shard.answer_joined(entry, &plan, (reads, recovered), clock);
+                let ended = shard.ended(group, trail);
+                shard.answer_joined(entry, &plan, (reads, recovered), &ended);
             }
             Err(_) => shard.take_lent_back(entry, &mut loan),
         }
@@ -321,11 +309,11 @@ async fn read_together(
 
 /// No reconstruction is needed any longer: reads all strips from their members concurrently. Failed reads are put aside
 /// again.
-async fn read_each(shard: &Shard, group: Group, entry: u32, patience: Patience) {
+async fn read_each(shard: &Shard, group: Group, entry: u32, patience: Patience, trail: &mut Trail) {
+    shard.enter(group, trail, Stage::Read);
     // The reads stay in the table. Otherwise other reads might use their entries before failed reads return to the
     // table.
     let mut wanted = ArrayVec::<(LbaRange, SgMut), JOIN_MAX>::new();
-    let begun = shard.now.get();
     let band = shard.bands.borrow().band(entry);
     shard.bands.borrow_mut().each_joined(entry, |range, data| {
         wanted.push((range, std::mem::take(data)));
@@ -342,11 +330,12 @@ async fn read_each(shard: &Shard, group: Group, entry: u32, patience: Patience) 
         issued.push(slot);
     }
     settled(&shard.members, group).await;
-    let clock = Clock::ended(shard, group, begun);
-    let mut failed = ArrayVec::<(Work, Origin, Nanos), JOIN_MAX>::new();
+    let ended = shard.ended(group, trail);
+    let mut failed = ArrayVec::<(Work, Origin, Arrival), JOIN_MAX>::new();
     for slot in issued {
-        let span = shard.bands.borrow_mut().take_joined(entry).expect("it was put aside");
-        let Span { work: Work::Read { range, .. }, origin, sent, .. } = span else {
+        let taken = shard.bands.borrow_mut().take_joined(entry);
+        let (span, arrival) = taken.expect("it was put aside");
+        let Span { work: Work::Read { range, .. }, origin, .. } = span else {
             unreachable!("only reads are put aside")
         };
         let (op, result) = shard.members.borrow_mut().take(slot);
@@ -357,10 +346,10 @@ async fn read_each(shard: &Shard, group: Group, entry: u32, patience: Patience) 
             None | Some(_) => SgMut::from(BufMut::alone(bytes)),
         };
         if result.is_ok() {
-            shard.finish(origin, Ok(()), Some(data), &clock.stages(shard, sent));
+            shard.finish(origin, Ok(()), Some(data), &ended.of(&arrival));
         } else {
             let work = Work::Read { range, data, unreadable: NONE, avoid: NONE };
-            failed.push((work, origin, sent));
+            failed.push((work, origin, arrival));
         }
     }
     for read in failed {

@@ -326,8 +326,8 @@ async fn whole_region(shard: &Shard, region: RegionIndex, work: impl Fn() -> Wor
 /// Starts the work on one band.
 pub(super) fn hand_out(shard: &Shard, band: Band, work: Work) {
     shard.window.borrow_mut().hand_out(shard.now.get());
-    let (origin, sent) = (Origin::Maintenance, shard.now.get());
-    shard.bands.borrow_mut().enqueue(Span { band, work, origin, sent });
+    let span = Span { band, work, origin: Origin::Maintenance };
+    shard.bands.borrow_mut().enqueue(span, shard.now.get());
 }
 
 impl Shard {

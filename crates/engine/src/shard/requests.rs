@@ -221,13 +221,9 @@ impl Requests {
         user.is_some_and(|user| user.live > 0 && user.wrote_to == range.start)
     }
 
-    /// Answers a successful direct read.
-    pub(crate) fn answer_direct(&mut self, read: &DirectRead, data: SgMut) {
-        self.answer_recovered(read, data, (read.since, read.member));
-    }
-
-    /// Answers a successful degraded read, whose I/Os were issued at `issued`. The last one was an I/O of `member`.
-    pub(crate) fn answer_recovered(
+    /// Answers a successful direct read, or a degraded read. Its I/Os were issued at `issued`; the last one was an I/O of
+    /// `member`.
+    pub(crate) fn answer_direct(
         &mut self,
         read: &DirectRead,
         data: SgMut,
@@ -530,7 +526,7 @@ impl Requests {
         };
         let data = match data {
             Some(data) => data,
-            None if place.error.is_none() => return self.restart(request),
+            None if place.error.is_none() => return self.restart(request, stages),
             None => SgMut::default(),
         };
         let result = place.error.map_or(Ok(()), Err);
@@ -580,9 +576,10 @@ impl Requests {
     }
 
     /// Reads again from the start into new memory, because a drive that timed out keeps a part of the request's buffer.
-    fn restart(&mut self, request: u32) {
-        let shift = self.block_size.shift();
+    fn restart(&mut self, request: u32, stages: &Stages) {
+        let (shift, now) = (self.block_size.shift(), self.now);
         let place = self.get(request);
+        place.retried = stages.all_failed(place.retried, now.since(place.since));
         let data = SgMut::from(BufMut::alone((place.range.blocks << shift) as usize));
         place.answer = Answer::Pieces(Reunion::of(&data));
         place.body = Body::Read { data };

@@ -141,8 +141,8 @@ impl Shard {
                     let avoid = self.slow_positions(piece.band);
                     let unreadable = PositionSet::EMPTY;
                     let work = Work::Read { range: part, data: cut(self), unreadable, avoid };
-                    let (band, origin, sent) = (piece.band, self.origin(request), self.now.get());
-                    self.send_to_owner(Span { band, work, origin, sent });
+                    let (band, origin) = (piece.band, self.origin(request));
+                    self.send_to_owner(Span { band, work, origin });
                 }
             }
         }
@@ -222,15 +222,14 @@ impl Shard {
             };
             Work::Write { range: request.range, fill: fill.clone(), durability: *durability }
         };
-        let (origin, sent) = (self.origin(request), self.now.get());
-        self.send_to_owner(Span { band, work, origin, sent });
+        self.send_to_owner(Span { band, work, origin: self.origin(request) });
         Ok(())
     }
 
     fn send_to_owner(&self, span: Span) {
         let owner = self.owner(span.band);
         if owner == self.core {
-            self.bands.borrow_mut().enqueue(span);
+            self.bands.borrow_mut().enqueue(span, self.now.get());
         } else {
             self.remote_spans.borrow_mut()[usize::from(owner)] += 1;
             self.post(owner, Peer::Span(span));
@@ -274,7 +273,6 @@ impl Shard {
             band: piece.band,
             work,
             origin: self.origin(request),
-            sent: now,
         });
     }
 }
@@ -284,7 +282,8 @@ pub(crate) async fn flush(shard: &Shard, request: u32) {
     let group = shard.open_group();
     let begun = shard.now.get();
     let failed = flush_members(shard, group).await;
-    let last = shard.close_group(group);
+    let last = shard.last_member(group);
+    shard.members.borrow_mut().groups.close(group);
     let result = shard.expel(failed).await;
     let stages = Stages::NONE.with(Stage::Flush, shard.now.get().since(begun), last);
     shard.requests.borrow_mut().span_back(request, result, None, &stages);

@@ -50,8 +50,8 @@ pub(crate) struct Head {
     pub(crate) data: Sg,
     pub(crate) durability: Durability,
     pub(crate) origin: Origin,
-    /// The time at which the write was sent to the band.
-    pub(crate) sent: Nanos,
+    /// The time at which the write was queued in the band.
+    pub(crate) queued: Nanos,
 }
 
 /// The origin of a write without a request.
@@ -69,7 +69,7 @@ pub(crate) struct DirectWrite {
 pub(crate) enum Caller {
     /// A user on this thread.
     User(DirectWrite),
-    /// The sender of the span, and the time at which the span was sent.
+    /// The sender of the span, and the time at which the span was queued in its band.
     Span(Origin, Nanos),
 }
 
@@ -180,15 +180,14 @@ impl Shard {
         self.remote_spans.borrow_mut()[usize::from(owner)] += 1;
         let origin = Origin::Host { shard: self.core, request };
         let work = Work::Write { range, fill, durability };
-        let sent = write.since;
-        self.post(owner, Peer::Small(Span { band, work, origin, sent }));
+        self.post(owner, Peer::Small(Span { band, work, origin }));
         Ok(())
     }
 
     /// Starts a write from a user of another core, or queues it in its band.
     pub(crate) fn receive_small(&self, span: Span) {
         if let Some(span) = self.begin_span(span) {
-            self.bands.borrow_mut().enqueue(span);
+            self.bands.borrow_mut().enqueue(span, self.now.get());
         }
     }
 
@@ -212,7 +211,7 @@ impl Shard {
         let Work::Write { fill: Fill::Data(data), durability, .. } = span.work else {
             unreachable!("it is a write of data")
         };
-        let caller = Caller::Span(span.origin, span.sent);
+        let caller = Caller::Span(span.origin, self.now.get());
         let small = smalls.begin(caller, range, data, durability);
         self.start_small(small, entry, &target, &cached);
         None
@@ -229,8 +228,8 @@ impl Shard {
         let target = small_write_target(self, range);
         let Some(target) = target.filter(|target| target.spot.band() == band) else { return false };
         let Some(cached) = self.small_bufs(&target, smalls.next_bufs()) else { return false };
-        let Head { range, data, durability, origin, sent } = bands.take_write(entry);
-        let small = smalls.begin(Caller::Span(origin, sent), range, data, durability);
+        let Head { range, data, durability, origin, queued } = bands.take_write(entry);
+        let small = smalls.begin(Caller::Span(origin, queued), range, data, durability);
         self.start_small(small, entry, &target, &cached);
         true
     }
@@ -418,6 +417,7 @@ impl Shard {
         // The task that repeats the write detects the failures again.
         smalls.take_failed(write).for_each(drop);
         let small = smalls.get(write);
+        let arrival = small.arrival(self.now.get());
         if let Some(record) = small.record.take() {
             self.leave_record(record);
         }
@@ -426,18 +426,17 @@ impl Shard {
         scratch::give_back(&self.scratch, small.take_bufs());
         let (range, durability) = (small.range, small.durability);
         let data = std::mem::take(&mut small.data);
-        let (origin, since) = match small.caller {
-            Caller::Span(origin, sent) => (origin, sent),
+        let origin = match small.caller {
+            Caller::Span(origin, _) => origin,
             Caller::User(user) => {
                 let fill = Fill::Data(data.clone());
                 let mut requests = self.requests.borrow_mut();
                 let request = requests.make_ordinary_write(&user, range, fill, durability);
-                (Origin::Host { shard: self.core, request }, user.since)
+                Origin::Host { shard: self.core, request }
             }
         };
-        self.note_retry(origin, since);
         let work = Work::Write { range, fill: Fill::Data(data), durability };
-        self.bands.borrow_mut().put_back(small.entry, work, origin, self.now.get());
+        self.bands.borrow_mut().put_back(small.entry, work, origin, arrival);
         smalls.end(write);
     }
 
@@ -458,9 +457,9 @@ impl Shard {
         self.bands.borrow_mut().let_go(small.entry);
         let data = std::mem::take(&mut small.data);
         match small.caller {
-            Caller::Span(origin, sent) => {
+            Caller::Span(origin, queued) => {
                 drop(data);
-                let stages = small.stages(self.now.get(), Some(sent));
+                let stages = small.stages(self.now.get(), Some(queued));
                 self.finish(origin, result, None, &stages);
             }
             Caller::User(user) => {

@@ -10,8 +10,8 @@ use strake_units::{Lba, Nanos};
 
 use super::{NO_MEMBER, STAGES, Stage, Stages, Trace, TraceOp, TraceReason};
 
-/// Records of samples. At a million requests per second on a core, they cover a second.
-const SAMPLES: usize = 256;
+/// Records of samples. At a million requests per second on a core, they cover half a second.
+const SAMPLES: usize = 128;
 
 /// Records of the slowest requests: about the last minute.
 const SLOWEST: usize = 64;

@@ -85,7 +85,7 @@ impl Tracer {
             error: about.error,
         };
         if self.countdown <= 0 {
-            self.countdown = SAMPLED_OF.into();
+            self.countdown += i64::from(SAMPLED_OF);
             self.samples += 1;
             head.number = self.samples;
             self.ring.store(&head, &stages);

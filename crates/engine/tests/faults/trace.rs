@@ -37,7 +37,7 @@ fn slowest(stage: &mut Stage) -> Trace {
     let slowest = traces.into_iter().filter(|trace| trace.reason == TraceReason::Slowest);
     let last = slowest.max_by_key(|trace| trace.accepted).expect("a request was recorded");
     // The next request is the first of its second.
-    stage.pass(2);
+    stage.pass(1);
     last
 }
 
@@ -50,8 +50,8 @@ fn stages(trace: &Trace) -> Vec<(Part, u64)> {
 }
 
 fn member(trace: &Trace, stage: Part) -> Option<usize> {
-    let time = trace.stages.iter().find(|time| time.stage == stage).expect("it has this stage");
-    time.member.map(MemberIndex::at)
+    let time = trace.stages.iter().find(|time| time.stage == stage);
+    time.unwrap_or_else(|| panic!("no stage {stage:?}: {trace:?}")).member.map(MemberIndex::at)
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn the_first_write_of_a_region_waits_for_its_intent() {
     let mut stage = set.build().expect("sound");
     stage.rounds(1000);
     delay(&mut stage);
-    stage.pass(2);
+    stage.pass(1);
     let op = stage.write_op(40, 4, 9);
     assert_eq!(stage.run(0, op), Ok(()));
     let trace = slowest(&mut stage);
@@ -212,6 +212,85 @@ fn a_read_of_a_drive_that_hangs_is_retried() {
     let millis = |part| parts.iter().find(|(at, _)| *at == part).map_or(0, |(_, took)| *took);
     assert!(millis(Part::Retried) > 100, "{trace:?}");
     assert_eq!(millis(Part::Read), 2, "{trace:?}");
+}
+
+/// The same for a read that waits for its band on another core, for a small write, and for joined reads.
+#[test]
+fn each_kind_of_failed_attempt_is_named() {
+    let hang = |stage: &mut Stage, member: usize| {
+        stage.disks[member].plan.clear();
+        stage.disks[member].hang(Ops::READ);
+    };
+    let check = |stage: &mut Stage, member_of: usize, what: &str| {
+        let trace = slowest(stage);
+        assert_eq!(member(&trace, Part::Retried), Some(member_of), "{what}: {trace:?}");
+        let parts = stages(&trace);
+        let retried = parts.iter().find(|(part, _)| *part == Part::Retried);
+        assert!(retried.is_some_and(|(_, millis)| *millis > 100), "{what}: {trace:?}");
+    };
+    for queue in [0, 1] {
+        let mut stage = staged(2);
+        let (home, _) = stage.home(40);
+        slowest(&mut stage);
+        hang(&mut stage, home);
+        stage.read(queue, 40, 4).expect("readable");
+        check(&mut stage, home, "read");
+    }
+    let mut stage = staged(1);
+    let (home, _) = stage.home(40);
+    slowest(&mut stage);
+    hang(&mut stage, home);
+    let op = stage.write_op(40, 4, 9);
+    assert_eq!(stage.run(0, op), Ok(()));
+    check(&mut stage, home, "small write");
+    // Two members of the stripe are needed for the strips of a third one.
+    let mut stage = staged(1);
+    let (home, _) = stage.home(40);
+    stage.fail(home as u8).expect("redundant");
+    slowest(&mut stage);
+    let other = (home + 1) % 6;
+    hang(&mut stage, other);
+    stage.read(0, 0, 512).expect("readable");
+    check(&mut stage, other, "joined reads");
+}
+
+/// A write whose old content is cached reads nothing.
+#[test]
+fn a_write_of_cached_content_does_not_read() {
+    let mut set = Set::new(Level::Raid6, 6);
+    set.options.cache = true;
+    let mut stage = set.filled(1000, 100, 3);
+    delay(&mut stage);
+    let mut read_nothing = 0;
+    for seed in 0..6 {
+        slowest(&mut stage);
+        let op = stage.write_op(40, 4, seed);
+        assert_eq!(stage.run(0, op), Ok(()));
+        let trace = slowest(&mut stage);
+        let reads = trace.stages.iter().find(|time| time.stage == Part::Read);
+        match stages(&trace)[..] {
+            [(Part::Read, 2), (Part::Write, 5)] => assert!(reads.is_some()),
+            [(Part::Write, 5)] => {
+                assert_eq!(reads, None, "{trace:?}");
+                read_nothing += 1;
+            }
+            _ => panic!("{trace:?}"),
+        }
+    }
+    assert!(read_nothing > 0, "no write found its old content in the cache");
+}
+
+/// After a scrub, the members that it read are not named in later requests.
+#[test]
+fn a_write_after_maintenance_names_its_own_members() {
+    let mut stage = staged(1);
+    slowest(&mut stage);
+    let first = stage.submit_write(0, 40, 200, 7);
+    let second = stage.submit_write(0, 40, 200, 8);
+    stage.done([first, second]);
+    let trace = slowest(&mut stage);
+    assert_eq!(member(&trace, Part::Band), None, "{trace:?}");
+    assert!(trace.stages.iter().all(|time| time.stage != Part::Intent), "{trace:?}");
 }
 
 #[test]

@@ -15,7 +15,7 @@ use super::{
     Caller, Failed, Members, Origin, PartIo, RecordIndex, TIMEOUT_CHECK, Unplaced, Whole, Worth,
 };
 use crate::shard::members::{Out, Part, PartBack, PartTaken, Strays, next_generation};
-use crate::trace::{Stage, Stages};
+use crate::trace::{Arrival, Stage, Stages};
 
 /// The phase of a small write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +33,9 @@ const PHASES: usize = 3;
 
 /// The start time of a phase that has not started.
 const NEVER: Nanos = Nanos(u64::MAX);
+
+/// No part of a phase has completed.
+const NO_PART: u8 = u8::MAX;
 
 /// A small write.
 pub(crate) struct Small {
@@ -64,7 +67,7 @@ pub(crate) struct Small {
     /// Start times of the phases up to the present one. `Read` has one if the write updates parities, and `Log` unless
     /// it is [`NEVER`].
     began: [Nanos; PHASES],
-    /// The part that completed last in each phase.
+    /// The part that completed last in each phase, or [`NO_PART`].
     last: [u8; PHASES],
     pub(in crate::shard) range: LbaRange,
     /// Data of the user; empty while copies are written.
@@ -96,7 +99,7 @@ impl Small {
             place: Place { stripe: StripeIndex(0), strip: 0, offset: 0 },
             membership_epoch: 0,
             began: [NEVER; PHASES],
-            last: [0; PHASES],
+            last: [NO_PART; PHASES],
             range: LbaRange::new(Lba(0), 0),
             data: Sg::default(),
             caller: Caller::Span(Origin::Maintenance, Nanos(0)),
@@ -135,33 +138,48 @@ impl Small {
         self.last[self.phase as usize] = part;
     }
 
-    /// Returns the stages of a write that ends at `now`. `sent`: the time at which the write was sent to its band.
+    /// Returns the stages of a write that ends at `now`. `queued`: the time at which the write was queued in its band.
     #[inline(never)]
-    pub(super) fn stages(&self, now: Nanos, sent: Option<Nanos>) -> Stages {
+    pub(super) fn stages(&self, now: Nanos, queued: Option<Nanos>) -> Stages {
         let mut stages = Stages::NONE;
+        // From the last phase to the first: each phase ends when the next one begins.
         let mut end = now;
-        let mut ended = |phase: Phase, stage, is_own: bool| {
-            let began = self.began[phase as usize];
-            stages.add(stage, end.since(began));
-            if is_own {
-                stages.ended_by(stage, self.parts.member(self.last[phase as usize]));
+        let phases = [
+            (Phase::Write, Stage::Write, self.phase == Phase::Write),
+            (Phase::Log, Stage::Log, self.began[Phase::Log as usize] != NEVER),
+            (Phase::Read, Stage::Read, self.updates),
+        ];
+        for (phase, stage, has_begun) in phases {
+            if has_begun {
+                let began = self.began[phase as usize];
+                stages.add(stage, end.since(began));
+                if let Some(member) = self.last_member(phase) {
+                    stages.ended_by(stage, member);
+                }
+                end = began;
             }
-            end = began;
-        };
-        if self.phase == Phase::Write {
-            ended(Phase::Write, Stage::Write, true);
         }
-        if self.began[Phase::Log as usize] != NEVER {
-            // A partial write is recorded with other writes, and not by I/Os of its own.
-            ended(Phase::Log, Stage::Log, self.logged);
-        }
-        if self.updates {
-            ended(Phase::Read, Stage::Read, true);
-        }
-        if let Some(sent) = sent {
-            stages.add(Stage::Band, end.since(sent));
+        if let Some(queued) = queued {
+            stages.add(Stage::Band, end.since(queued));
         }
         stages
+    }
+
+    /// Returns the member of the last part of `phase`; `None` without completed parts. A partial write is recorded with
+    /// other writes, and has no parts in this phase.
+    fn last_member(&self, phase: Phase) -> Option<MemberIndex> {
+        let last = self.last[phase as usize];
+        (last < self.parts.count()).then(|| self.parts.member(last))
+    }
+
+    /// Returns the arrival in the queue of the band at `now`, for a task: after a failed attempt, or without one.
+    pub(super) fn arrival(&self, now: Nanos) -> Arrival {
+        if !self.failed {
+            return Arrival::at(now);
+        }
+        let first = if self.updates { Phase::Read } else { self.phase };
+        let took = now.since(self.began[first as usize]);
+        Arrival::after_attempt(now, took, self.last_member(self.phase))
     }
 
     /// Returns the members of the parts.
@@ -294,7 +312,7 @@ impl Smalls {
         let write = self.free.pop().expect("there is room");
         let small = &mut self.places[write as usize];
         (small.live, small.failed) = (true, false);
-        small.began[Phase::Log as usize] = NEVER;
+        (small.began[Phase::Log as usize], small.last) = (NEVER, [NO_PART; PHASES]);
         (small.caller, small.range, small.data, small.durability) =
             (caller, range, data, durability);
         small

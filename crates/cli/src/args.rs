@@ -48,7 +48,7 @@ pub struct Cli {
 /// Options of every command.
 #[derive(Clone, Debug, Args)]
 pub struct Global {
-    /// Output format: tables, or the daemon's answer as one JSON document.
+    /// Output format: tables, or one JSON document with the answer of the daemon.
     #[arg(
         long,
         global = true,
@@ -103,7 +103,7 @@ impl Global {
     /// The socket to use.
     ///
     /// # Errors
-    /// Those of [`crate::connect::default_socket`], if no socket was named.
+    /// The errors of [`crate::connect::default_socket`], if no socket was named.
     pub fn socket(&self) -> Result<PathBuf, CliError> {
         self.socket.clone().map_or_else(crate::connect::default_socket, Ok)
     }
@@ -169,7 +169,7 @@ pub enum Command {
   strake export list"
     )]
     Export(export::ExportVerb),
-    /// Print the rates of arrays at intervals: requests and bytes per second, and mean latencies.
+    /// Print the rates of arrays at intervals: requests per second, bytes per second, and mean latencies.
     #[command(after_help = "Examples:
   strake iostat 1 3
   strake iostat tank --members --count 1

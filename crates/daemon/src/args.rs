@@ -11,7 +11,7 @@ use strake_parity::Kernel;
 
 use crate::metrics::Place;
 
-/// The option that names the socket, for messages about it.
+/// The option that names the socket, for messages about the socket.
 pub const SOCKET: &str = "--socket";
 
 /// The option that names the state directory.
@@ -54,7 +54,7 @@ pub struct Args {
     /// of the socket may do everything [default: none]
     #[arg(long, env = "STRAKE_OPERATOR_GROUP", value_name = "GROUP")]
     pub operator_group: Option<String>,
-    /// Group whose users may view everything except secrets, and change nothing [default: none]
+    /// Group whose users may view everything except secrets, but may change nothing [default: none]
     #[arg(long, env = "STRAKE_VIEWER_GROUP", value_name = "GROUP")]
     pub viewer_group: Option<String>,
     /// CPUs for data cores, such as 0,2,4-7; auto selects half of the CPUs
@@ -66,8 +66,8 @@ pub struct Args {
     /// Seconds that an array waits for missing members before it starts degraded, or "never"
     #[arg(long, default_value = "30", value_name = "SECONDS", value_parser = parse_timeout)]
     pub assemble_timeout: Timeout,
-    /// Time limit of a request to a drive in seconds, for each kind of drive: 6 to 300, and at least 30 for remote
-    /// drives. If a drive does not complete a request within the limit, the daemon treats the drive as failed
+    /// Time limit in seconds of requests to each kind of drive: 6 to 300, and at least 30 for remote drives. If a drive
+    /// does not complete a request within the limit, the daemon treats the drive as failed
     #[arg(long, default_value = "block=8,file=15,remote=30", value_name = "KIND=SECONDS,...")]
     pub io_timeout: IoLimits,
     /// Serve metrics over HTTP at this address: unix:/path, or a loopback address such as 127.0.0.1:9464 [default: off]
@@ -79,7 +79,7 @@ pub struct Args {
     /// Configuration file with these options. The command line and the environment take precedence
     #[arg(long, env = "STRAKE_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Print the options in effect and the origin of each, and exit
+    /// Print the options in effect with their origins, and exit
     #[arg(long)]
     pub check_config: bool,
     /// Print an example of the configuration file, and exit

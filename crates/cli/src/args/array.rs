@@ -19,7 +19,7 @@ pub enum ArrayVerb {
   strake array list
   strake array list --watch")]
     List(Watch),
-    /// Show the state, the members by position, and the operations in progress of one array.
+    /// Show one array: its state, its members by position, and its operations in progress.
     #[command(after_help = "Examples:
   strake array show tank
   strake array show tank --watch")]
@@ -31,7 +31,7 @@ pub enum ArrayVerb {
         #[command(flatten)]
         watch: Watch,
     },
-    /// Show the statistics of an array since its start: numbers of I/Os, and latencies of client requests and of member
+    /// Show the statistics of an array since its start: number of I/Os, and latency of client requests and of member
     /// I/Os.
     #[command(after_help = "Examples:
   strake array stats tank
@@ -68,7 +68,7 @@ pub enum ArrayVerb {
   strake array readd tank --member 3
   strake array readd tank --member 3 --drive nvme9n1 --dry-run")]
     Readd(Readd),
-    /// Resume a paused or halted rebuild or resync, and rebuild failed or missing members on spares.
+    /// Resume rebuilds and resyncs that are paused or halted, and rebuild failed or missing members on spares.
     #[command(after_help = "Examples:
   strake array rebuild tank
   strake array rebuild tank --dry-run")]
@@ -307,15 +307,15 @@ pub struct Import {
     /// repeated. Write a comma in a path as \,.
     #[arg(long, value_name = "DRIVES")]
     pub drives: Vec<Drives>,
-    /// Start the array even if members are missing that were in sync or rebuilding. The array must tolerate the number
+    /// Start the array even if members that were in sync or rebuilding are missing. The array must tolerate the number
     /// of missing members.
     #[arg(long)]
     pub degraded: bool,
     /// Start the array even if blocks may be damaged, for example by a crash while members were missing.
     #[arg(long)]
     pub accept_loss: bool,
-    /// Drives to use, separated by commas, if several drives (clones) contain the same member. The option can be
-    /// repeated. The command does not change the other drives.
+    /// Drives to use if several drives (clones) contain the same member, separated by commas. The option can be
+    /// repeated. The command does not change the other clones.
     #[arg(long = "use", value_name = "DRIVES")]
     pub use_drives: Vec<Drives>,
     /// Also create the exports that are recorded on the members. Without this option, the command only lists the
@@ -371,7 +371,7 @@ pub struct Set {
     /// member. If a spare exists, the spare replaces the member.
     #[arg(long, value_name = "ERRORS")]
     pub replace_after_errors: Option<u32>,
-    /// Limit for the used percentage of the rated endurance of a drive; 0 disables the limit. At the limit, Strake
+    /// Limit for the wear of a drive, in percent of the rated endurance; 0 disables the limit. At the limit, Strake
     /// reports the drive of a serving member.
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=255))]
     pub report_at_wear: Option<u32>,
@@ -393,9 +393,9 @@ pub struct Set {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Consistency {
     /// The write-intent bitmap marks the regions of writes in progress. After a crash, Strake resynchronizes these
-    /// regions. While members are missing, a crash may damage other blocks in the stripe of a write.
+    /// regions. While members are missing, a crash may also damage blocks that the interrupted write did not change.
     Resync,
-    /// In addition to mode resync, a redo log records writes to stripes with missing members.
+    /// Like mode resync. In addition, a redo log records writes to stripes with missing members.
     Safe,
     /// The redo log records every write before the write changes data. A crash together with the failure of one member
     /// damages no blocks. With two or more parities, records of small writes contain only a few words per block. Other

@@ -19,8 +19,8 @@ pub enum ConfigVerb {
         /// File for the backup; `-` for standard output. The command replaces an earlier backup.
         #[arg(value_name = "FILE")]
         file: String,
-        /// Also replace a file that is not an earlier backup. The command never replaces a drive of an array or a
-        /// spare.
+        /// Also replace a file that is not an earlier backup. The command never replaces a spare or a drive of an
+        /// array.
         #[arg(long)]
         overwrite: bool,
     },

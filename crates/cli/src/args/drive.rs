@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 /// Commands for drives.
 #[derive(Debug, Subcommand)]
 pub enum DriveVerb {
-    /// List all drives with their content and their use by arrays or as spares.
+    /// List all drives with their content, and with their use by arrays or as spares.
     #[command(after_help = "Examples:
   strake drive list
   strake drive list --watch")]
@@ -29,7 +29,7 @@ pub enum DriveVerb {
         #[arg(value_name = "DRIVE")]
         name: String,
     },
-    /// Blink the locate LED of a drive's slot, to identify the drive before its removal.
+    /// Blink the locate LED of a drive's slot. The LED identifies the drive before its removal.
     #[command(after_help = "Examples:
   strake drive locate nvme3n1
   strake drive locate nvme3n1 --off")]
@@ -74,7 +74,7 @@ pub enum DriveVerb {
     #[command(after_help = "Examples:
   strake drive disconnect nvme-tcp://10.0.0.7:4420/nqn.2014-08.org.example.tank")]
     Disconnect {
-        /// Address of the drive, as in strake drive list, or address of an added path, as in strake drive show.
+        /// Address of the drive, as printed by strake drive list, or of an added path, as printed by strake drive show.
         #[arg(value_name = "ADDRESS")]
         address: String,
     },
@@ -128,8 +128,8 @@ pub struct Connect {
     /// Identity of this host.
     #[command(flatten)]
     pub identity: Identity,
-    /// Time for which I/O waits while the connection is lost, 12 to 24 seconds. After this time, the I/O fails, and the
-    /// array continues without the drive.
+    /// Maximum time that I/O waits after the connection is lost, 12 to 24 seconds. After this time, the I/O fails, and
+    /// the array continues without the drive.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(12..=24))]
     pub hold: Option<u32>,
     /// Take over a drive that another host has reserved. The other host can no longer write to the drive, and an array

@@ -22,8 +22,8 @@ pub enum ExportVerb {
         #[arg(value_name = "EXPORT")]
         name: String,
     },
-    /// Change the list of hosts that may connect to an NVMe/TCP export. The other hosts stay connected. The change
-    /// applies to all exports of the same subsystem.
+    /// Change the list of hosts that may connect to an NVMe/TCP export. Hosts that remain in the list stay connected.
+    /// The change applies to all exports of the same subsystem.
     #[command(after_help = "Examples:
   strake export set tank --allow-host nqn.2014-08.com.example:db3
   strake export set tank --deny-host nqn.2014-08.com.example:db1 --dry-run")]

@@ -53,13 +53,13 @@ pub struct Add {
     /// Secrets and key of the host.
     #[command(flatten)]
     pub keys: HostKeys,
-    /// Remove the host's secret. The command keeps the host's TLS key, unless a new key is given.
+    /// Remove the host's secret. The host's TLS key changes only if a new key is given.
     #[arg(long, conflicts_with_all = ["secret_file", "new_secret"])]
     pub no_secret: bool,
     /// Remove the controller's secret.
     #[arg(long, conflicts_with_all = ["controller_secret_file", "new_controller_secret"])]
     pub no_controller_secret: bool,
-    /// Remove the host's TLS key. The command keeps the host's secret, unless a new secret is given.
+    /// Remove the host's TLS key. The host's secret changes only if a new secret is given.
     #[arg(long, conflicts_with_all = ["tls_key_file", "new_tls_key", "no_secret"])]
     pub no_tls: bool,
 }
@@ -76,7 +76,8 @@ pub struct Key {
     pub keys: HostKeys,
 }
 
-/// Secrets (DH-HMAC-CHAP) and TLS key of a host. The command reads them from files, or generates and prints new ones.
+/// Secrets (DH-HMAC-CHAP) and TLS key of a host. The command reads secrets and keys from files, or generates and prints
+/// new secrets and keys.
 #[derive(Debug, Args)]
 pub struct HostKeys {
     /// File with the host's secret (DH-HMAC-CHAP), in the format of `nvme gen-dhchap-key`. Only the owner of the file

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-/// What `strake iostat` prints, and when.
+/// The content and the interval of the reports of `strake iostat`.
 #[derive(Debug, Args)]
 pub struct Iostat {
     /// Names or UUIDs of arrays [default: all running arrays]. As in iostat(1), the first number is the interval in
@@ -46,7 +46,7 @@ impl Iostat {
     /// Separates arrays, interval and count.
     ///
     /// # Errors
-    /// A number is out of its bounds, is given twice, or there are more than two.
+    /// A number is out of bounds or is given twice, or more than two numbers are given.
     pub fn reports(&self) -> Result<Reports, String> {
         let is_number = |word: &&String| word.parse::<f64>().is_ok();
         let numbers: Vec<&String> = self.words.iter().filter(is_number).collect();

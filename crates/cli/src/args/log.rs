@@ -11,8 +11,8 @@ pub enum LogVerb {
   strake log list --last 500 --uid 1000 --utc
   strake log list --object array/tank --json")]
     List {
-        /// Number of latest entries to list, at most 500. The log has one entry for the start of a command and one for
-        /// its end.
+        /// Number of latest entries to list, at most 500. For each command, the log has one entry for its start and one
+        /// entry for its end.
         #[arg(long, default_value_t = 100, value_name = "COUNT")]
         last: u32,
         /// List only entries with numbers below this number.
@@ -28,18 +28,18 @@ pub enum LogVerb {
         #[arg(long)]
         utc: bool,
     },
-    /// Check that no entry of the audit log was changed or removed. If an entry was changed or removed, the exit code
+    /// Check that no entry of the audit log was changed or removed. If entries were changed or removed, the exit code
     /// is 2.
     ///
-    /// Store the printed number and hash on another host, and pass them to a later check with --entry. This check
-    /// detects every change of the entries up to this number, including changes by root.
+    /// Store the printed number and hash on another host, and pass both values to a later check with --entry. This
+    /// check detects every change of the entries up to this number, including changes by root.
     #[command(after_help = "Examples:
   strake log verify
   strake log verify --json")]
     Verify(Verify),
 }
 
-/// What is compared.
+/// The entry with which the audit log is compared.
 #[derive(Debug, Args)]
 pub struct Verify {
     /// Number and hash of an entry, as an earlier check printed them.

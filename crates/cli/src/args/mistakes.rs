@@ -11,7 +11,7 @@ use std::ffi::OsString;
 const TIPS_MAX: usize = 3;
 
 /// Words that other programs use for a command of Strake: the object, the words, and the commands. An empty object
-/// means every object that has the command.
+/// stands for every object that has the command.
 const COMMANDS: [(&str, &[&str], &[&str]); 21] = [
     ("array", &["delete", "rm", "wipe"], &["destroy"]),
     ("array", &["remove"], &["fail", "unload", "destroy"]),
@@ -48,7 +48,8 @@ const OBJECTS: [(&[&str], &[&str]); 8] = [
     (&["restart"], &["daemon restart"]),
 ];
 
-/// Options of other programs, and options of Strake. A tip names the first of these options that the command has.
+/// Options of other programs, and options of Strake. A tip names the first of these Strake options that the command
+/// has.
 const OPTIONS: [(&[&str], &[&str]); 6] = [
     (&["--chunk", "--chunk-size", "--strip-size", "--stripe", "--stripe-size"], &["--strip"]),
     (
@@ -61,8 +62,9 @@ const OPTIONS: [(&[&str], &[&str]); 6] = [
     (&["--new"], &["--with"]),
 ];
 
-/// Returns `error` about `arguments` with tips that name similar commands and options, and with the usage from the help
-/// of the command. The usage of clap shows an option as required if an environment variable sets the option.
+/// Returns `error` about `arguments` with two changes. Tips name similar commands and options, and the usage is the
+/// usage from the help of the command. Reason: if an environment variable sets an option, clap's own usage shows the
+/// option as required.
 #[must_use]
 pub fn explained(mut error: Error, arguments: &[OsString]) -> Error {
     let mut root = Cli::command();
@@ -124,7 +126,7 @@ fn text(error: &Error, kind: ContextKind) -> String {
     }
 }
 
-/// Returns the commands that `typed` after the words of `path` may mean, in the form in which a user types them there.
+/// Returns the possible intended commands for `typed` after the words of `path`, in the form for this place.
 fn commands(path: &[String], typed: &str, root: &Command) -> Vec<String> {
     let named = |(_, meant): &(_, &[&str])| meant.iter().map(|&m| m.to_owned()).collect();
     if path.is_empty() {
@@ -144,7 +146,7 @@ fn commands(path: &[String], typed: &str, root: &Command) -> Vec<String> {
     known.map(|(_, words, verbs)| named(&(words, verbs))).unwrap_or_default()
 }
 
-/// Returns the option of `command` that `typed` may mean.
+/// Returns the option of `command` that the user may have intended with `typed`.
 fn option(typed: &str, command: &Command) -> Option<&'static str> {
     let (_, options) = OPTIONS.iter().find(|(words, _)| words.contains(&typed))?;
     let has = |option: &&&str| {

@@ -7,7 +7,7 @@ pub enum Severity {
     Info,
     /// A problem without lost data.
     Warning,
-    /// Data are not served, are lost, or may be lost by one more failure.
+    /// Data are unavailable, are lost, or may be lost after one more failure.
     Critical,
 }
 
@@ -73,25 +73,26 @@ kinds! {
     Command "command" Info "A command that changes an object was executed or refused."
     SettingsChanged "settings_changed" Info "Settings of an array were changed."
     ConfigRestored "config_restored" Info "A configuration backup was restored."
-    StateTrouble "state_trouble" Critical "The state directory cannot be written. Arrays continue to serve."
+    StateTrouble "state_trouble" Critical "The state directory cannot be written. Arrays continue to serve I/O."
     StateDirRecovered "state_dir_recovered" Info "The state directory can be written again."
-    NewestUnknown "newest_unknown" Warning "The file with the newest generation of each array cannot be read; arrays \
-        start from the labels of the drives that are present."
+    NewestUnknown "newest_unknown" Warning "The file that records the newest generation of each array cannot be read. \
+        Arrays start from the labels of the present drives."
     StateLost "state_lost" Critical "The file with the configuration is missing, although arrays ran with this state \
         directory before."
-    AuditChanged "audit_changed" Critical "The audit log was changed outside of the daemon, or cannot be read."
+    AuditChanged "audit_changed" Critical "The audit log was changed by a program other than the daemon, or cannot be \
+        read."
     AuditRemoved "audit_removed" Warning "The oldest entries of the audit log were removed, because the log \
         exceeds its limit."
     EventsDropped "events_dropped" Warning "Events could not be recorded and were dropped."
     ArrayCreated "array_created" Info "An array was created."
     ArrayStarted "array_started" Info "An array was assembled from its drives, and now serves I/O."
     ArrayOffline "array_offline" Critical "A recorded array cannot be started."
-    ArrayUnloaded "array_unloaded" Info "An array was stopped, and its drives were released. Data stay on drives, but \
-        are lost on members in memory."
+    ArrayUnloaded "array_unloaded" Info "An array was stopped, and its drives were released. Drives keep their data, \
+        but members in memory lose their data."
     ArrayDestroyed "array_destroyed" Warning "An array was stopped, and its labels were marked as destroyed."
     ArrayUndeleted "array_undeleted" Info "A destroyed array was undeleted."
     ArrayRenamed "array_renamed" Info "An array was renamed."
-    ArrayGrown "array_grown" Info "An array was grown: the array uses more space of its members."
+    ArrayGrown "array_grown" Info "An array was grown: the array now uses more space of its members."
     ArrayFormatUpgraded "array_format_upgraded" Info "The labels of an array were converted to a newer format."
     ArrayDegraded "array_degraded" Warning "An array has less redundancy than its level provides."
     ArrayNoRedundancy "array_no_redundancy" Critical "An array has no redundancy left: the next member failure may \
@@ -102,25 +103,26 @@ kinds! {
         were resynchronized."
     Suspect "suspect" Critical "Blocks of an array may be wrong, because a member was reconstructed from stripes that \
         a scrub had found inconsistent."
-    Unverified "unverified" Warning "An array was started after a crash in mode none; its parity or copies may not \
-        match its data."
+    Unverified "unverified" Warning "An array was started after a crash in mode none. The parity or copies of the \
+        array may not match its data."
     BlocksLost "blocks_lost" Critical "Blocks of an array are unreadable and could not be reconstructed."
     BitmapLost "bitmap_lost" Warning "Pages of the bitmaps of an array cannot be read from the drive of a member."
-    MemberFailed "member_failed" Warning "A member was put out of use."
+    MemberFailed "member_failed" Warning "A member went out of use."
     MemberMissing "member_missing" Warning "The drive of a member is missing."
-    MemberUnreachable "member_unreachable" Critical "The path of a drive that the data depend on no longer exists. \
-        The drive can be used only while the daemon keeps it open."
+    MemberUnreachable "member_unreachable" Critical "Data depend on a drive whose path no longer exists. The drive can \
+        be used only while the daemon keeps the drive open."
     MemberReturned "member_returned" Info "The drive of a missing member returned."
     MemberSuperseded "member_superseded" Info "The drive of a replaced member returned."
-    MemberSick "member_sick" Warning "A serving member should be replaced: it has many errors, or its drive predicts \
-        its failure, is worn, has few spare blocks, has media errors on several days, or is slow."
-    SitOut "sit_out" Warning "A member responds much more slowly than its peers; reads avoid the member."
-    SitOutEnded "sit_out_ended" Info "Reads use a member again that they avoided before."
-    MembersStalled "members_stalled" Warning "More members are unresponsive at the same time than the array \
+    MemberSick "member_sick" Warning "A serving member should be replaced. The member has many errors, or its drive \
+        predicts a failure, is worn, has few spare blocks, has media errors on several days, or is slow."
+    SitOut "sit_out" Warning "A member responds much more slowly than the other members; reads avoid this member."
+    SitOutEnded "sit_out_ended" Info "Reads no longer avoid a member."
+    MembersStalled "members_stalled" Warning "The number of unresponsive members exceeds the number that the array \
         tolerates. The array puts none of these members out of use."
-    MembersStalledEnded "members_stalled_ended" Info "The array tolerates the number of unresponsive members again."
+    MembersStalledEnded "members_stalled_ended" Info "The number of unresponsive members no longer exceeds the number \
+        that the array tolerates."
     RebuildStarted "rebuild_started" Info "A rebuild of a member started."
-    RebuildFinished "rebuild_finished" Info "A rebuild finished; the member is in sync."
+    RebuildFinished "rebuild_finished" Info "A rebuild finished, and the member is in sync."
     RebuildHalted "rebuild_halted" Critical "A rebuild stopped, because the bad block list is full."
     ReplaceStarted "replace_started" Info "A replace started: a serving member is being copied to its replacement."
     ReplaceFinished "replace_finished" Info "A replace finished: the replacement is now the member."
@@ -128,7 +130,7 @@ kinds! {
         in use."
     ReplaceAbandoned "replace_abandoned" Warning "A replace was abandoned before its end. The old drive remains the \
         member."
-    WritesRedone "writes_redone" Info "Writes that a crash interrupted were replayed from the redo log."
+    WritesRedone "writes_redone" Info "After a crash, interrupted writes were replayed from the redo log."
     ResyncStarted "resync_started" Info "A resync of parity or copies started."
     ResyncFinished "resync_finished" Info "A resync of parity or copies finished."
     ResyncHalted "resync_halted" Warning "A resync stopped, because the bad block list is full."
@@ -137,13 +139,13 @@ kinds! {
         a minute."
     ScrubFinished "scrub_finished" Info "A scrub of the whole array finished."
     ScrubStopped "scrub_stopped" Info "A scrub was stopped before it finished."
-    JobChanged "job_changed" Info "A job was paused, resumed, cancelled or given another priority."
+    JobChanged "job_changed" Info "A job was paused, resumed or cancelled, or its priority was changed."
     ExportCreated "export_created" Info "An export was created."
     ExportWithdrawn "export_withdrawn" Info "An export was removed, or stopped together with its array."
     ExportOffline "export_offline" Critical "A recorded export could not be started."
-    ExportOnline "export_online" Info "An export that could not be started is online again."
-    RecordInvalid "record_invalid" Warning "Settings or exports recorded on the members of an imported array are \
-        invalid, or were written by a later version. These settings or exports have no effect, and stay on the \
+    ExportOnline "export_online" Info "An export was started after an earlier start had failed."
+    RecordInvalid "record_invalid" Warning "Settings or exports that are recorded on the members of an imported array \
+        are invalid, or were written by a later version. These settings or exports have no effect, and stay on the \
         members until a setting is changed."
     ConnectionsRefused "connections_refused" Warning "The connection limit of a listening address was reached. The \
         event is reported at most once a minute."
@@ -162,19 +164,19 @@ kinds! {
     DriveBack "drive_back" Info "The connection to a remote drive was restored."
     DrivePathLost "drive_path_lost" Warning "A path to a remote drive was lost and is being restored."
     DrivePathBack "drive_path_back" Info "A path to a remote drive was restored."
-    DriveNotTaken "drive_not_taken" Warning "After a restart, or after the return of a taken drive, the drive could \
-        not be detached from the kernel driver again."
-    DriveKept "drive_kept" Warning "The interrupted release of a drive was not completed at the start of the daemon, \
-        because an array or a spare needs the drive."
+    DriveNotTaken "drive_not_taken" Warning "After a daemon restart, or after a taken drive returned, the drive \
+        could not be detached from the kernel driver again."
+    DriveKept "drive_kept" Warning "At its start, the daemon did not complete the interrupted release of a drive, \
+        because the drive belongs to an array or is a spare."
     LightFailed "light_failed" Warning "The LEDs of a slot could not be switched. Further failures of the slot are \
         not reported until its LEDs can be switched."
     HookChanged "hook_changed" Info "A notification hook was added or removed."
     HookFailed "hook_failed" Warning "A notification hook failed to deliver events."
-    HostChanged "host_changed" Info "The authentication or TLS requirements of a host, or the hosts of an export, \
-        changed."
+    HostChanged "host_changed" Info "The authentication or TLS requirements of a host changed, or the allowed hosts of \
+        an export changed."
     ReferralChanged "referral_changed" Info "A discovery referral was added or removed."
-    HostRefused "host_refused" Warning "Connections of hosts were rejected. The event is reported at once, then every \
-        10 minutes with the number of attempts."
+    HostRefused "host_refused" Warning "Connections of hosts were rejected. The event is reported at once, and then \
+        every 10 minutes with the number of attempts."
 }
 
 impl EventKind {

@@ -131,6 +131,7 @@ files() {
 package() {
     STRAKE_DEB_VERSION=$1 scripts/dist.sh "$programs" "$work/$1" >/dev/null
     mv "$work/$1"/*.deb "$work/$1.deb"
+    cat "$work/$1"/*.rpm "$work/$1"/*.cdx.json >"$work/$1.others"
 }
 
 # property NAME: of the service.
@@ -285,8 +286,10 @@ SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export SOURCE_DATE_EPOCH
 package 1.0-1
 mv "$work/1.0-1.deb" "$work/first.deb"
+mv "$work/1.0-1.others" "$work/first.others"
 package 1.0-1
 cmp "$work/first.deb" "$work/1.0-1.deb" || fail "two packages of the same programs differ"
+cmp "$work/first.others" "$work/1.0-1.others" || fail "two RPM packages or SBOMs of the same programs differ"
 say "two builds of the package are byte-identical, $(stat -c %s "$work/first.deb") bytes"
 # The next version, not compressed.
 dpkg-deb --raw-extract "$work/1.0-1.deb" "$work/next"

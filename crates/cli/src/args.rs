@@ -198,7 +198,7 @@ pub enum Command {
   strake trace tank
   strake trace tank --slowest --count 5
   strake trace tank --follow
-  strake trace tank --perfetto /tmp/tank.json
+  strake trace tank --perfetto trace.json
   strake trace tank --follow --otlp http://localhost:4318")]
     Trace(trace::Trace),
     /// Events: failures, changes of state, and commands with their callers.

@@ -81,7 +81,7 @@ use self::wait::WaitQueue;
 use self::workers::Workers;
 use crate::message::{Change, FailReason, Fill, Origin, Peer, Span, SpanDone, ToLeader, View};
 use crate::shared_status::{CoreCounters, SharedStatus};
-use crate::trace::{Ended, Stage, Stages, Trail};
+use crate::trace::Stages;
 
 /// A job of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,48 +181,6 @@ pub(crate) struct Shard {
 impl Shard {
     fn open_group(&self) -> Group {
         self.members.borrow_mut().groups.open(self.scheduler.current())
-    }
-
-    /// Ends the present stage of a task, and starts `stage`.
-    fn enter(&self, group: Group, trail: &mut Trail, stage: Stage) {
-        trail.enter(stage, self.now.get(), self.last_member(group));
-    }
-
-    /// Does the same for a batch of writes.
-    fn enter_write(&self, group: Group, batch: &WriteBatch, stage: Stage) {
-        let mut trail = batch.trail.get();
-        self.enter(group, &mut trail, stage);
-        batch.trail.set(trail);
-    }
-
-    /// Records that the present attempt of a task failed, and starts the next attempt.
-    fn retry(&self, group: Group, trail: &mut Trail) {
-        trail.retry(self.now.get(), self.last_member(group));
-    }
-
-    /// Starts an attempt of a batch of writes.
-    fn begin_attempt(&self, group: Group, batch: &WriteBatch) {
-        let mut trail = batch.trail.get();
-        self.last_member(group);
-        trail.begin_attempt(self.now.get());
-        batch.trail.set(trail);
-    }
-
-    /// Records that the present attempt of a batch of writes failed, and starts the next attempt.
-    fn retry_write(&self, group: Group, batch: &WriteBatch) {
-        let mut trail = batch.trail.get();
-        trail.retry(self.now.get(), self.last_member(group));
-        batch.trail.set(trail);
-    }
-
-    /// Returns the stages of a task, which ends now.
-    fn ended(&self, group: Group, trail: &Trail) -> Ended {
-        trail.ended(self.now.get(), self.last_member(group))
-    }
-
-    /// Returns the member of the last I/O of the group with an outcome since the last call.
-    fn last_member(&self, group: Group) -> Option<MemberIndex> {
-        self.members.borrow_mut().groups.take_last(group)
     }
 
     fn counters(&self) -> &CoreCounters {

@@ -23,7 +23,8 @@ use crate::watch::{Absence, Signals, in_time};
 /// Requests in the table, unless their number is given.
 const ROWS: usize = 20;
 
-/// Time between two questions to the daemon. A core at a million requests per second keeps its samples for half a second.
+/// Time between two questions to the daemon.
+/// At a million requests per second, a core keeps its samples for half a second.
 const EVERY: Duration = Duration::from_millis(250);
 
 /// The slowest request of a second is final after this time: the second may have begun with this request, and its end
@@ -174,12 +175,12 @@ fn is_stopped(error: &CliError) -> bool {
 #[derive(Default)]
 struct Unsent {
     traces: Vec<Trace>,
-    is_told: bool,
+    is_reported: bool,
 }
 
 impl Unsent {
-    /// Sends the requests. While the collector does not take requests, keeps the newest ones for the next call, and tells
-    /// the user once.
+    /// Sends the requests. While the collector does not take requests, keeps the newest ones for the next call, and
+    /// reports it once.
     ///
     /// # Errors
     /// If the collector will not take the requests.
@@ -196,10 +197,10 @@ impl Unsent {
             match send(collector, &spans).await {
                 Ok(()) => {
                     self.traces.drain(..count);
-                    self.is_told = false;
+                    self.is_reported = false;
                 }
                 Err(refusal @ Refusal::Temporary(_)) => {
-                    if !std::mem::replace(&mut self.is_told, true) {
+                    if !std::mem::replace(&mut self.is_reported, true) {
                         let error = refusal.error(collector);
                         tell(format_args!("strake: {}; trying again", error.text));
                     }

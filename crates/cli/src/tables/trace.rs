@@ -114,8 +114,8 @@ mod tests {
         let line = one(&slow(), &clock, usize::MAX);
         assert_eq!(
             line,
-            "2023-11-14 22:13:20.123Z core 1 slowest write zeroes of 4 KiB at 8192 took 250 ms: band 1.00 us, read 250 ms \
-             (member 3), failed: the device did not answer in time"
+            "2023-11-14 22:13:20.123Z core 1 slowest write zeroes of 4 KiB at 8192 took 250 ms: band 1.00 us, read \
+             250 ms (member 3), failed: the device did not answer in time"
         );
         let answer = ListTracesResponse { traces: vec![slow()], ..ListTracesResponse::default() };
         let table = list(&answer, &clock, usize::MAX);

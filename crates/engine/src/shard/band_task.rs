@@ -2,7 +2,7 @@
 
 use strake_block::{BufMut, IoError, IoErrorKind, Op, SgMut};
 use strake_raid::{Band, Purpose, Query, Segment, Strategy, StripeHealth, Window, hull};
-use strake_units::{LbaRange, PositionSet, StripeIndex};
+use strake_units::{LbaRange, MemberIndex, PositionSet, StripeIndex};
 
 use super::bad::{Columns, suspect_copies};
 use super::bands::{Batch, WriteBatch};
@@ -14,7 +14,7 @@ use super::mend::{Ended, Excluded, LOST, Stuck, copy_back, repair};
 use super::write_task::write;
 use super::{Shard, replacement, scratch, scrub};
 use crate::message::{Span, Work};
-use crate::trace::{Arrival, Stage, Stages, Trail};
+use crate::trace::{Arrival, Ended as EndedTask, Stage, Stages, Trail};
 
 /// Works on the band of `entry` until its queue is empty.
 pub(crate) async fn run(shard: &Shard, entry: u32) {
@@ -30,7 +30,7 @@ pub(crate) async fn run(shard: &Shard, entry: u32) {
             shard.forget_cached(band);
         }
         // Maintenance leaves a last member.
-        shard.last_member(group);
+        last_member(shard, group);
         let mut trail = Trail::begin(Stage::Read, shard.now.get());
         match batch {
             None => break,
@@ -90,7 +90,7 @@ pub(super) async fn read(
         }
         (data, Ended::Stuck(_)) => (data, Err(LOST)),
     };
-    let stages = shard.ended(group, trail).of(&arrival);
+    let stages = ended(shard, group, trail).of(&arrival);
     shard.finish(origin, result, Some(data), &stages);
 }
 
@@ -116,7 +116,7 @@ async fn read_agreed(shard: &Shard, group: Group, (span, arrival): (Span, Arriva
         Ok(()) => read(shard, group, (span, arrival), trail).await,
         Err(error) => {
             if let Span { work: Work::Read { data, .. }, origin, .. } = span {
-                let stages = shard.ended(group, &trail).of(&arrival);
+                let stages = ended(shard, group, &trail).of(&arrival);
                 shard.finish(origin, Err(error), Some(data), &stages);
             }
         }
@@ -224,7 +224,7 @@ async fn read_range(
             return (data, Ended::Stuck(Stuck { blocks: excluded.unreadable, health }));
         }
         if plan.strategy == Strategy::Direct {
-            shard.enter(group, trail, Stage::Read);
+            enter(shard, group, trail, Stage::Read);
             let read = plan.reads[0];
             let at = shard.geometry.member_lba(band.stripe, read.offset);
             let bytes = data.len();
@@ -254,15 +254,15 @@ async fn read_range(
                     break Ok(());
                 }
                 Err(error) => {
-                    shard.retry(group, trail);
+                    retry(shard, group, trail);
                     excluded.learn(shard.classify(band.stripe, read.position, error));
                 }
             }
             continue;
         }
-        shard.enter(group, trail, Stage::Queued);
+        enter(shard, group, trail, Stage::Queued);
         let Some(mut loan) = shard.borrow(&plan).await else { break Err(LOST) };
-        shard.enter(group, trail, Stage::Read);
+        enter(shard, group, trail, Stage::Read);
         if excluded.apply(shard.health(band)) != health {
             // A member went out or was replaced while this task waited for memory, so the plan is obsolete.
             scratch::end(&shard.scratch, loan);
@@ -270,7 +270,7 @@ async fn read_range(
         }
         match shard.read_all_within(group, band, &plan, &mut loan, patience).await {
             Err(failed) => {
-                shard.retry(group, trail);
+                retry(shard, group, trail);
                 excluded.learn(failed);
             }
             Ok(reads) => {
@@ -289,6 +289,48 @@ async fn read_range(
         scratch::end(&shard.scratch, loan);
     };
     (data, Ended::Done(result))
+}
+
+/// Returns the member of the last I/O of the group with an outcome since the last call.
+pub(super) fn last_member(shard: &Shard, group: Group) -> Option<MemberIndex> {
+    shard.members.borrow_mut().groups.take_last(group)
+}
+
+/// Ends the present stage of a task, and starts `stage`.
+pub(super) fn enter(shard: &Shard, group: Group, trail: &mut Trail, stage: Stage) {
+    trail.enter(stage, shard.now.get(), last_member(shard, group));
+}
+
+/// Records that the present attempt of a task failed, and starts the next attempt.
+pub(super) fn retry(shard: &Shard, group: Group, trail: &mut Trail) {
+    trail.retry(shard.now.get(), last_member(shard, group));
+}
+
+/// Returns the stages of a task, which ends now.
+pub(super) fn ended(shard: &Shard, group: Group, trail: &Trail) -> EndedTask {
+    trail.ended(shard.now.get(), last_member(shard, group))
+}
+
+/// As [`enter`], for a batch of writes.
+pub(super) fn enter_write(shard: &Shard, group: Group, batch: &WriteBatch, stage: Stage) {
+    change(batch, |trail| enter(shard, group, trail, stage));
+}
+
+/// Starts an attempt of a batch of writes.
+pub(super) fn begin_write(shard: &Shard, group: Group, batch: &WriteBatch) {
+    last_member(shard, group);
+    change(batch, |trail| trail.begin_attempt(shard.now.get()));
+}
+
+/// As [`retry`], for a batch of writes.
+pub(super) fn retry_write(shard: &Shard, group: Group, batch: &WriteBatch) {
+    change(batch, |trail| retry(shard, group, trail));
+}
+
+fn change(batch: &WriteBatch, change: impl FnOnce(&mut Trail)) {
+    let mut trail = batch.trail.get();
+    change(&mut trail);
+    batch.trail.set(trail);
 }
 
 impl Shard {

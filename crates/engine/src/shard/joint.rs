@@ -249,11 +249,11 @@ pub(super) async fn read(
 ) {
     read_together(shard, group, entry, (&segments, avoided), trail).await;
     // Reads that remain have failed together. Each one waits for the reads before it.
-    shard.retry(group, trail);
+    band_task::retry(shard, group, trail);
     trail.enter(Stage::Band, shard.now.get(), None);
     while let Some(read) = { shard.bands.borrow_mut().take_joined(entry) } {
         let mut trail = *trail;
-        shard.enter(group, &mut trail, Stage::Read);
+        band_task::enter(shard, group, &mut trail, Stage::Read);
         trail.begin_attempt(shard.now.get());
         band_task::read(shard, group, read, trail).await;
     }
@@ -284,11 +284,11 @@ async fn read_together(
         if plan.strategy == Strategy::Direct {
             return read_each(shard, group, entry, patience, trail).await;
         }
-        shard.enter(group, trail, Stage::Queued);
+        band_task::enter(shard, group, trail, Stage::Queued);
         let Some(mut loan) = shard.borrow(&plan).await else {
             return read_each(shard, group, entry, patience, trail).await;
         };
-        shard.enter(group, trail, Stage::Read);
+        band_task::enter(shard, group, trail, Stage::Read);
         if excluded.apply(shard.health(band)) != health {
             // A member went out or was replaced while this task waited for memory, so the plan is obsolete.
             scratch::end(&shard.scratch, loan);
@@ -298,7 +298,7 @@ async fn read_together(
         match shard.read_all_within(group, band, &plan, &mut loan, patience).await {
             Ok(reads) => {
                 let recovered = shard.recover(&plan, &reads, &mut loan);
-                let ended = shard.ended(group, trail);
+                let ended = band_task::ended(shard, group, trail);
                 shard.answer_joined(entry, &plan, (reads, recovered), &ended);
             }
             Err(_) => shard.take_lent_back(entry, &mut loan),
@@ -310,7 +310,7 @@ async fn read_together(
 /// No reconstruction is needed any longer: reads all strips from their members concurrently. Failed reads are put aside
 /// again.
 async fn read_each(shard: &Shard, group: Group, entry: u32, patience: Patience, trail: &mut Trail) {
-    shard.enter(group, trail, Stage::Read);
+    band_task::enter(shard, group, trail, Stage::Read);
     // The reads stay in the table. Otherwise other reads might use their entries before failed reads return to the
     // table.
     let mut wanted = ArrayVec::<(LbaRange, SgMut), JOIN_MAX>::new();
@@ -330,7 +330,7 @@ async fn read_each(shard: &Shard, group: Group, entry: u32, patience: Patience, 
         issued.push(slot);
     }
     settled(&shard.members, group).await;
-    let ended = shard.ended(group, trail);
+    let ended = band_task::ended(shard, group, trail);
     let mut failed = ArrayVec::<(Work, Origin, Arrival), JOIN_MAX>::new();
     for slot in issued {
         let taken = shard.bands.borrow_mut().take_joined(entry);

@@ -221,8 +221,8 @@ impl Requests {
         user.is_some_and(|user| user.live > 0 && user.wrote_to == range.start)
     }
 
-    /// Answers a successful direct read, or a degraded read. Its I/Os were issued at `issued`; the last one was an I/O of
-    /// `member`.
+    /// Answers a successful direct read, or a degraded read. Its I/Os were issued at `issued`. The last one was an I/O
+    /// of `member`.
     pub(crate) fn answer_direct(
         &mut self,
         read: &DirectRead,

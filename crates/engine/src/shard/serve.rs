@@ -7,7 +7,7 @@ use strake_units::{Lba, LbaRange, MemberIndex, PositionSet};
 use super::execute::Failed;
 use super::members::{Failure, HostRead, Members, settled};
 use super::requests::Body;
-use super::{Job, Shard};
+use super::{Job, Shard, band_task};
 use crate::limits::{MAILBOX_DEPTH, SPANS_PER_WRITE, STALLS_PER_TURN};
 use crate::message::{Origin, Peer, Span, Work};
 use crate::trace::{Stage, Stages};
@@ -282,7 +282,7 @@ pub(crate) async fn flush(shard: &Shard, request: u32) {
     let group = shard.open_group();
     let begun = shard.now.get();
     let failed = flush_members(shard, group).await;
-    let last = shard.last_member(group);
+    let last = band_task::last_member(shard, group);
     shard.members.borrow_mut().groups.close(group);
     let result = shard.expel(failed).await;
     let stages = Stages::NONE.with(Stage::Flush, shard.now.get().since(begun), last);

@@ -12,14 +12,14 @@ use super::maintain::{maintain_by_columns, note_agreed};
 use super::members::Group;
 use super::mend::{Ended, Excluded, LOST, Stuck, mend};
 use super::redo::{Entry, Recorded};
-use super::{Shard, regions, scratch};
+use super::{Shard, band_task, regions, scratch};
 use crate::trace::{Stage, Trail};
 
 /// Executes one batch of writes and answers every write in it.
 pub(super) async fn write(shard: &Shard, group: Group, band: Band, batch: &mut WriteBatch) {
     batch.trail.set(Trail::begin(Stage::Intent, shard.now.get()));
     let result = write_batch(shard, group, band, batch).await;
-    let ended = shard.ended(group, &batch.trail.get());
+    let ended = band_task::ended(shard, group, &batch.trail.get());
     for item in batch.items.drain(..) {
         shard.finish(item.origin, result, None, &ended.of(&item.arrival));
     }
@@ -36,7 +36,7 @@ async fn write_batch(
     }
     let region = shard.regions.region_of(band.stripe);
     regions::enter(&shard.region_table, region, || shard.ask_write_intent(region)).await?;
-    shard.enter_write(group, batch, Stage::Queued);
+    band_task::enter_write(shard, group, batch, Stage::Queued);
     let writer = shard.redo.borrow_mut().writes(shard.members.borrow().membership_epoch());
     let result = write_in_region(shard, group, band, batch).await;
     shard.redo.borrow_mut().wrote(writer);
@@ -74,7 +74,7 @@ async fn write_window(shard: &Shard, group: Group, band: Band, batch: &WriteBatc
     let mut agrees = false;
     let mut plan = Plan::new();
     loop {
-        shard.begin_attempt(group, batch);
+        band_task::begin_write(shard, group, batch);
         let health = excluded.apply(shard.health(band));
         agrees |= health.parity_trusted;
         if !agrees && shard.lacks_data(band, excluded) {
@@ -108,13 +108,13 @@ async fn write_window(shard: &Shard, group: Group, band: Band, batch: &WriteBatc
             scratch::end(&shard.scratch, loan);
             continue;
         }
-        shard.enter_write(group, batch, Stage::Read);
+        band_task::enter_write(shard, group, batch, Stage::Read);
         let mut reads = match shard.read_all(group, band, &plan, &mut loan).await {
             Ok(reads) => reads,
             Err(failed) => {
                 scratch::end(&shard.scratch, loan);
                 excluded.learn(failed);
-                shard.retry_write(group, batch);
+                band_task::retry_write(shard, group, batch);
                 if agrees {
                     mend(shard, group, band, plan.window, &mut excluded).await;
                 }
@@ -139,12 +139,12 @@ async fn write_window(shard: &Shard, group: Group, band: Band, batch: &WriteBatc
             parity.map(|bufs| bufs.into_iter().map(BufMut::freeze).collect::<Parity>());
         let mut entry = None;
         if logged {
-            shard.enter_write(group, batch, Stage::Log);
+            band_task::enter_write(shard, group, batch, Stage::Log);
             let known = (excluded.absent, since);
             match record(shard, group, (band, &plan), (batch, &mut parity), known).await {
                 Step::On(recorded) => entry = Some(recorded),
                 Step::Again => {
-                    shard.retry_write(group, batch);
+                    band_task::retry_write(shard, group, batch);
                     excluded = Excluded::over(shard, band, hull(&batch.segments));
                     since = shard.members.borrow().membership_epoch();
                     continue;
@@ -155,7 +155,7 @@ async fn write_window(shard: &Shard, group: Group, band: Band, batch: &WriteBatc
         // The data must be stable on the members before the record is released.
         let cached = !shard.members.borrow().to_flush().is_empty();
         let durability = if entry.is_some() && cached { Durability::Fua } else { batch.durability };
-        shard.enter_write(group, batch, Stage::Write);
+        band_task::enter_write(shard, group, batch, Stage::Write);
         let failed = shard.write_all(group, band, &plan, (batch, durability), parity).await;
         if let Err(error) = shard.expel_replacement(failed.replacement).await {
             return Ended::Done(Err(error));
@@ -170,7 +170,7 @@ async fn write_window(shard: &Shard, group: Group, band: Band, batch: &WriteBatc
         }
         let handed = shard.handed_over(band.stripe, health.absent, since);
         if out.is_ok() && !handed.is_empty() {
-            shard.retry_write(group, batch);
+            band_task::retry_write(shard, group, batch);
             // The old device was excluded, and now its replacement has the slot, but missed the write too. Parity
             // already contains the new data, so the whole strip must be written, not a difference.
             excluded = Excluded::over(shard, band, plan.window);

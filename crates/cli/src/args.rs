@@ -189,11 +189,13 @@ pub enum Command {
     ///
     /// retried: attempts that failed, because a member failed or was too slow.
     ///
-    /// band: waits for earlier requests of the same part of the stripe, or for a task.
+    /// band: waits for earlier requests, a rebuild or a scrub in the same part of a stripe, or for a free task of the
+    /// core.
     ///
     /// intent: waits until the write-intent bitmap contains the region.
     ///
-    /// read, log, write, flush: I/Os of members. The position is that of the member that answered last.
+    /// read, log, write, flush: I/Os of members. The number in parentheses is the position of the member that
+    /// answered last.
     #[command(after_help = "Examples:
   strake trace tank
   strake trace tank --slowest --count 5

@@ -66,8 +66,8 @@ pub struct Args {
     /// Seconds that an array waits for missing members before it starts degraded, or "never"
     #[arg(long, default_value = "30", value_name = "SECONDS", value_parser = parse_timeout)]
     pub assemble_timeout: Timeout,
-    /// Time limit in seconds of requests to each kind of drive: 6 to 300, and at least 30 for remote drives. If a drive
-    /// does not complete a request within the limit, the daemon treats the drive as failed
+    /// Time limit, in seconds, for requests to each kind of drive: 6 to 300, and at least 30 for remote drives. If a
+    /// drive does not complete a request within the limit, the daemon treats the drive as failed
     #[arg(long, default_value = "block=8,file=15,remote=30", value_name = "KIND=SECONDS,...")]
     pub io_timeout: IoLimits,
     /// Serve metrics over HTTP at this address: unix:/path, or a loopback address such as 127.0.0.1:9464 [default: off]

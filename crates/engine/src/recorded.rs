@@ -74,8 +74,8 @@ pub fn geometry_of(label: &Superblock) -> Result<Geometry, ArrayError> {
     let level = Level::from_code(record.level, record.parity).ok_or_else(|| {
         let (level, parity) = (record.level, record.parity);
         unknown(format!(
-            "the value {level} for \"level\" with {parity} parities; this version supports 0, 1 and 10 with 0 \
-             parities, 5 and 50 with 1, 6 and 60 with 2, 73 and 70 with 3, and 100 with 4 to 32"
+            "the value {level} for \"level\" with {parity} parities; this version supports levels 0, 1 and \
+             10 without parity; 5 and 50 with 1 parity; 6 and 60 with 2; 73 and 70 with 3; 100 with 4 to 32"
         ))
     })?;
     let block_size = BlockSize::from_bytes(record.block_bytes).ok_or_else(|| {

@@ -59,7 +59,7 @@ def catches(pid, number):
 
 
 def typed(command):
-    endless = "--watch" in command or "follow" in command
+    endless = not {"--watch", "--follow", "follow"}.isdisjoint(command)
     child, screen = pty.fork()
     if child == 0:
         os.environ["TERM"] = "xterm"

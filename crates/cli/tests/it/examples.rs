@@ -10,7 +10,7 @@ use strake_cli::args::Cli;
 use strake_cli::examples;
 
 /// Those that need more than an answering daemon, and where they are run instead.
-const ELSEWHERE: [&str; 9] = [
+const ELSEWHERE: [&str; 10] = [
     "strake demo",
     "strake config check",
     "strake daemon start",
@@ -20,6 +20,7 @@ const ELSEWHERE: [&str; 9] = [
     "strake bench",
     "strake daemon restart",
     "strake top",
+    "strake trace tank --follow",
 ];
 
 /// Calls `each` with every command below `command`, itself included, and the words that lead to it.

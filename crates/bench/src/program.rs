@@ -20,7 +20,7 @@ use std::io::{IsTerminal as _, Write as _};
 use std::path::Path;
 use std::time::Duration;
 use strake_parity::Kernel;
-use strake_terminal::manual;
+use strake_terminal::manual::{self, Sections};
 use strake_terminal::output::{Output, tell_person};
 
 /// Runs the command that `arguments` spell, the first of them being the program's own name, and returns the exit code.
@@ -60,7 +60,7 @@ fn run(verb: BenchVerb, out: &Output) -> Result<(), Failure> {
 }
 
 fn pages(folder: &Path, out: &Output) -> Result<(), Failure> {
-    manual::write(Cli::command(), folder)?;
+    manual::write(Cli::command(), folder, Sections::default())?;
     let first = folder.join("strake-bench.1");
     out.text(&format!("manual pages are in {}: man -l {}", folder.display(), first.display()))?;
     Ok(())

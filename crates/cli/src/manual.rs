@@ -8,7 +8,13 @@ use clap::CommandFactory as _;
 use clap_complete::Shell;
 use std::io::{self, Write as _};
 use std::path::Path;
-use strake_terminal::manual;
+use strake_terminal::manual::{self, Sections};
+
+/// Sections of every manual page.
+const ALL: &str = include_str!("manual/all.man");
+
+/// Sections of strake(1).
+const PROGRAM: &str = include_str!("manual/strake.man");
 
 /// Prints the completion script of `shell`.
 ///
@@ -26,7 +32,7 @@ pub fn completions(shell: Shell) -> Result<Exit, CliError> {
 /// # Errors
 /// When the folder or a page cannot be written.
 pub fn pages(dir: &Path, out: &Output) -> Result<Exit, CliError> {
-    manual::write(Cli::command(), dir)?;
+    manual::write(Cli::command(), dir, Sections { all: ALL, program: PROGRAM })?;
     out.text(&format!(
         "manual pages are in {}: man -l {}",
         dir.display(),

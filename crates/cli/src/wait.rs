@@ -144,12 +144,18 @@ pub async fn run(arguments: &WaitArgs, socket: &Path, out: &Output) -> Result<Ex
         tell(format_args!("strake: {name}: not rebuilt: {why}: strake array show {name}"));
         return Ok(Exit::Degraded);
     }
+    if let Some(array) = last.as_ref().filter(|_| ended == Standing::Reached)
+        && arguments.goal == Goal::Scrub
+        && is_corrupt(array)
+    {
+        tell(format_args!("strake: {name}: {CORRUPT}: strake array scrub show {name}"));
+        return Ok(Exit::Degraded);
+    }
     match ended {
         Standing::Reached => Ok(Exit::Fine),
         Standing::Lost => Ok(Exit::Failed),
         Standing::Halted => {
-            let reason = last.map_or_else(String::new, |a| a.reason);
-            let reason = if reason.is_empty() { "a job was halted".to_owned() } else { reason };
+            let reason = last.map_or_else(String::new, |array| why_halted(&array).to_owned());
             tell(format_args!("strake: {name}: needs an action to continue: {reason}"));
             Ok(Exit::Degraded)
         }
@@ -159,6 +165,30 @@ pub async fn run(arguments: &WaitArgs, socket: &Path, out: &Output) -> Result<Ex
             ));
             Ok(if last.is_some() { Exit::Degraded } else { Exit::Unknown })
         }
+    }
+}
+
+/// Why an array with findings of a scrub is not healthy.
+const CORRUPT: &str = "a scrub found corrupt data that are not repaired";
+
+fn is_corrupt(array: &Array) -> bool {
+    array.states.iter().any(|state| state == "corrupt")
+}
+
+/// Why an array does not reach the goal without the operator.
+fn why_halted(array: &Array) -> &str {
+    let is = |word: &str| array.states.iter().any(|state| state == word);
+    if !array.reason.is_empty() {
+        return &array.reason;
+    }
+    let halted = is("rebuild_halted") || array.progress.iter().any(|p| p.state == "halted");
+    match () {
+        () if halted => "a job was halted",
+        () if is_corrupt(array) => CORRUPT,
+        () if is("in_doubt") => "blocks of a member may have been reconstructed wrongly",
+        () if is("suspect") => "blocks of a member were computed from inconsistent stripes",
+        () if is("unverified") => "redundancy was not verified after a crash",
+        () => "a job was halted",
     }
 }
 
@@ -262,7 +292,7 @@ pub fn milestone(array: &Array) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::Rebuilds;
+    use super::{CORRUPT, Rebuilds, why_halted};
     use strake_api::v1::{Array, Member};
 
     fn array(states: &[&str]) -> Array {
@@ -273,6 +303,19 @@ mod tests {
         };
         let members = states.iter().enumerate().map(member).collect();
         Array { members, ..Array::default() }
+    }
+
+    /// The story: `strake wait --for healthy` on an array with findings of a scrub said that a job was halted.
+    #[test]
+    fn the_reason_why_an_array_stays_unhealthy_is_true() {
+        let with = |states: &[&str], reason: &str| {
+            let states = states.iter().map(|state| (*state).to_owned()).collect();
+            Array { states, reason: reason.to_owned(), ..Array::default() }
+        };
+        assert_eq!(why_halted(&with(&["online", "corrupt"], "")), CORRUPT);
+        assert_eq!(why_halted(&with(&["online", "corrupt"], "a drive")), "a drive");
+        assert_eq!(why_halted(&with(&["rebuild_halted", "corrupt"], "")), "a job was halted");
+        assert!(why_halted(&with(&["online", "unverified"], "")).contains("not verified"));
     }
 
     /// The story: the target of a rebuild was pulled in the middle. The rebuild was over, so `strake wait --for

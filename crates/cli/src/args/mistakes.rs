@@ -50,7 +50,7 @@ const OBJECTS: [(&[&str], &[&str]); 8] = [
 
 /// Options of other programs, and options of Strake. A tip names the first of these Strake options that the command
 /// has.
-const OPTIONS: [(&[&str], &[&str]); 6] = [
+const OPTIONS: [(&[&str], &[&str]); 7] = [
     (&["--chunk", "--chunk-size", "--strip-size", "--stripe", "--stripe-size"], &["--strip"]),
     (
         &["--devices", "--disks", "--disk", "--device", "--members"],
@@ -60,6 +60,7 @@ const OPTIONS: [(&[&str], &[&str]); 6] = [
     (&["--force"], &["--overwrite", "--accept-loss", "--yes"]),
     (&["--position", "--slot"], &["--member"]),
     (&["--new"], &["--with"]),
+    (&["--priority"], &["--rebuild-priority"]),
 ];
 
 /// Returns `error` about `arguments` with two changes. Tips name similar commands and options, and the usage is the

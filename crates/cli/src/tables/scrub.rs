@@ -30,8 +30,12 @@ pub fn change(change: &ScrubChange, width: usize) -> String {
 #[must_use]
 pub fn scrub(scrub: &Scrub, width: usize) -> String {
     let mut out = String::new();
-    if scrub.state.is_empty() {
-        let name = &scrub.array;
+    let name = &scrub.array;
+    if has_old_findings(scrub) {
+        let what = "an earlier scrub found wrong data that are not repaired";
+        out += &sentence(&format!("{name}: {what}"), width);
+        field(&mut out, "next", &format!("strake array scrub start {name} --repair"), width);
+    } else if scrub.state.is_empty() {
         out += &sentence(&format!("{name}: no scrub is recorded"), width);
     } else {
         out += &sentence(&format!("{}: {}", scrub.array, verdict(scrub)), width);
@@ -56,6 +60,12 @@ pub fn scrub(scrub: &Scrub, width: usize) -> String {
         out.push_str(&findings(scrub, width));
     }
     out
+}
+
+/// Whether an earlier scrub, before the last start of the array, left findings that are not repaired.
+#[must_use]
+pub fn has_old_findings(scrub: &Scrub) -> bool {
+    scrub.state.is_empty() && scrub.findings.iter().any(|finding| !finding.repaired)
 }
 
 /// Kind, state and progress, in a line.

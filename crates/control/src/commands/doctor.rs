@@ -309,7 +309,8 @@ fn of_redundancy(array: &Array) -> (Finding, DoctorCheck) {
         Some(problem) => of_problem(name, Finding::Warning, problem),
         None => {
             let (members, left) = (array.members.len(), array.redundancy_left);
-            fine(name, format!("{members} members in sync, tolerates {left} failures"))
+            let noun = if left == 1 { "failure" } else { "failures" };
+            fine(name, format!("{members} members in sync, tolerates {left} {noun}"))
         }
     }
 }

@@ -36,10 +36,11 @@ pub(super) async fn run(verb: ScrubVerb, socket: &Path, out: &Output) -> Result<
     }
 }
 
-/// Whether unrepaired errors are left in the scrubbed part, as exit code; and whether a part was not checked for lack
-/// of redundancy.
+/// Whether unrepaired errors are left, also of an earlier scrub, as exit code; and whether a part was not checked for
+/// lack of redundancy.
 fn exit(scrub: &Scrub) -> Exit {
-    if scrub.left_bytes == 0 && scrub.unchecked_bytes == 0 { Exit::Fine } else { Exit::Degraded }
+    let is_clean = scrub.left_bytes == 0 && scrub.unchecked_bytes == 0;
+    if is_clean && !tables::scrub::has_old_findings(scrub) { Exit::Fine } else { Exit::Degraded }
 }
 
 async fn start(arguments: ScrubStart, socket: &Path, out: &Output) -> Result<Exit, CliError> {

@@ -239,7 +239,7 @@ impl Manager {
 
     /// Reports the start and the end of refused writes to the state directory.
     pub(crate) fn watch_state_dir(&mut self) {
-        if self.records.store.trouble().is_some() {
+        if self.records.store.is_doubtful() {
             self.records.store.test(&self.records.config);
         }
         let trouble = self.state_trouble();

@@ -8,6 +8,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
@@ -206,6 +207,8 @@ pub struct Store {
     /// Whether the directory contained no configuration at this start.
     is_new: bool,
     trouble: Option<ControlError>,
+    /// A change could not be recorded since the last test.
+    refused: AtomicBool,
     /// The rights of other users before this start.
     before: Before,
     // Files that hold the lock. Their close releases the directory.
@@ -247,7 +250,16 @@ impl Store {
         let locks = lock(dir)?;
         let unclean = folder.file(RUNNING).exists();
         let mut store =
-            Self { folder, unclean, is_new: false, trouble: None, before, locks, given_up: false };
+            Self {
+            folder,
+            unclean,
+            is_new: false,
+            trouble: None,
+            refused: AtomicBool::new(false),
+            before,
+            locks,
+            given_up: false,
+        };
         let config = store.read()?;
         store.test(&config);
         Ok((store, config))
@@ -264,6 +276,12 @@ impl Store {
             marked.map_err(|e| failed(&self.folder.file(RUNNING), "write to it", &e))
         });
         self.trouble = tested.err();
+        self.refused.store(false, Ordering::Relaxed);
+    }
+
+    /// True if the directory must be tested: the last test failed, or a change could not be recorded since then.
+    pub(crate) fn is_doubtful(&self) -> bool {
+        self.trouble.is_some() || self.refused.load(Ordering::Relaxed)
     }
 
     /// Returns the reason why the last [test](Self::test) could not write the directory.
@@ -399,10 +417,10 @@ impl Store {
         let text = serde_json::to_vec_pretty(config).map_err(|e| {
             ControlError::new(ControlErrorKind::Store, format!("cannot encode the state: {e}"))
         })?;
-        let next = self
-            .folder
-            .prepare(FILE, &text)
-            .map_err(|e| failed(&self.folder.file("state.json.next"), "record the change", &e))?;
+        let next = self.folder.prepare(FILE, &text).map_err(|e| {
+            self.refused.store(true, Ordering::Relaxed);
+            failed(&self.folder.file("state.json.next"), "record the change", &e)
+        })?;
         Ok(Prepared { folder: self.folder.clone(), next, config: config.clone() })
     }
 }

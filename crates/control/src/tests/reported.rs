@@ -183,6 +183,22 @@ fn f37_a_state_directory_that_refuses_events_is_reported_and_stops_nothing() {
     assert!(has(&control, EventKind::MemberFailed), "what happened meanwhile was written later");
 }
 
+/// F37: a change that could not be recorded was refused, and nothing else showed that the directory refuses writes: the
+/// files of events and of the audit log were open already.
+#[test]
+fn f37_a_refused_change_is_reported() {
+    let (mut control, _) = Testbed::raid6(4);
+    assert!(control.events().flush());
+    let next = control.path("state").join("state.json.next");
+    fs::create_dir(&next).expect("it can be made");
+    let other = raid6(vec!["ram:64MiB".into(); 4]);
+    let other = CreateArrayRequest { name: "other".into(), ..other };
+    check_refused(control.create_array(&other), Store, "nothing was done");
+    tick_until(&control, "the report", || has(&control, EventKind::StateTrouble));
+    fs::remove_dir(&next).expect("it is empty");
+    tick_until(&control, "the end of trouble", || has(&control, EventKind::StateDirRecovered));
+}
+
 /// F38: the clock jumps forward and back by ten years. The times of events follow the clock; the numbers of events,
 /// arrays and upkeep are not affected.
 #[test]

@@ -249,8 +249,7 @@ impl Store {
         let before = Before::close_folder(dir, &about)?;
         let locks = lock(dir)?;
         let unclean = folder.file(RUNNING).exists();
-        let mut store =
-            Self {
+        let mut store = Self {
             folder,
             unclean,
             is_new: false,

@@ -187,7 +187,7 @@ fn f37_a_state_directory_that_refuses_events_is_reported_and_stops_nothing() {
 /// files of events and of the audit log were open already.
 #[test]
 fn f37_a_refused_change_is_reported() {
-    let (mut control, _) = Testbed::raid6(4);
+    let (control, _) = Testbed::raid6(4);
     assert!(control.events().flush());
     let next = control.path("state").join("state.json.next");
     fs::create_dir(&next).expect("it can be made");

@@ -226,8 +226,7 @@ fn scrubs() {
     };
     check("scrub-found", |width| scrub::scrub(&bad, width));
     // The array was started again after the scrub.
-    let earlier =
-        Scrub { array: "tank".into(), findings: findings.clone(), ..Scrub::default() };
+    let earlier = Scrub { array: "tank".into(), findings: findings.clone(), ..Scrub::default() };
     check("scrub-earlier", |width| scrub::scrub(&earlier, width));
     let repaired = Scrub {
         repaired_bytes: 8192,

@@ -31,8 +31,11 @@ The service cannot take NVMe drives from the kernel, switch slot lights, or read
 To permit this, install the drop-in /usr/share/doc/strake/examples/privileged.conf, whose comment has the commands.
 .SH ENVIRONMENT
 .TP
-STRAKE_STATE_DIR, STRAKE_SOCKET, STRAKE_OPERATOR_GROUP, STRAKE_VIEWER_GROUP, STRAKE_METRICS, STRAKE_KERNEL, STRAKE_CONFIG
+STRAKE_STATE_DIR, STRAKE_SOCKET, STRAKE_CONFIG, STRAKE_OPERATOR_GROUP, STRAKE_VIEWER_GROUP
 the options of the same name; the command line has priority
+.TP
+STRAKE_METRICS, STRAKE_KERNEL
+the same
 .TP
 RUST_LOG
 levels of log lines, such as warn or warn,strake_control=debug

@@ -134,6 +134,7 @@ rpm_package() {
 # The crates in each program, with their versions and licences. The tool writes into the folders of the crates.
 sbom() {
     local program
+    trap 'rm -f crates/*/*_bin.cdx.json' EXIT
     cargo cyclonedx --quiet --quiet --format json --describe binaries --no-build-deps --spec-version 1.5 \
         --manifest-path crates/daemon/Cargo.toml
     for program in cli/strake daemon/straked; do
@@ -141,7 +142,6 @@ sbom() {
         sed "s|path+file://$PWD/|path+file:///strake/|g" "crates/${program}_bin.cdx.json" >"$output/${program#*/}.cdx.json"
         printf 'dist: %s\n' "$output/${program#*/}.cdx.json"
     done
-    rm -f crates/*/*_bin.cdx.json
 }
 
 version=${STRAKE_DEB_VERSION:-$(version)}

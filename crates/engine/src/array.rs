@@ -233,6 +233,12 @@ impl Array {
         self.uuid
     }
 
+    /// Returns the geometry of the array.
+    #[must_use]
+    pub fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
     /// Returns the newest label that every member in use has.
     #[must_use]
     pub fn newest_label(&self) -> strake_ondisk::Superblock {

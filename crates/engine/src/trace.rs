@@ -268,8 +268,8 @@ impl Trail {
     }
 
     /// Returns the stages, if the task ends at `now`. `member`: the last I/O was an I/O of this member.
-    pub(crate) fn ended(&self, now: Nanos, member: Option<MemberIndex>) -> Ended {
-        Ended { begun: self.begun, stages: self.until(now, member) }
+    pub(crate) fn ended(&self, now: Nanos, member: Option<MemberIndex>) -> TaskStages {
+        TaskStages { begun: self.begun, stages: self.until(now, member) }
     }
 
     fn until(&self, now: Nanos, member: Option<MemberIndex>) -> Stages {
@@ -280,12 +280,12 @@ impl Trail {
 
 /// The stages of a task that has ended.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ended {
+pub(crate) struct TaskStages {
     begun: Nanos,
     stages: Stages,
 }
 
-impl Ended {
+impl TaskStages {
     /// Returns the stages of an operation that the task executed.
     pub(crate) fn of(&self, arrival: &Arrival) -> Stages {
         let waited = self.begun.since(arrival.queued);

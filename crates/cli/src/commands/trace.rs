@@ -23,8 +23,8 @@ use crate::watch::{Absence, Signals, in_time};
 /// Requests in the table, unless their number is given.
 const ROWS: usize = 20;
 
-/// Time between two questions to the daemon.
-/// At a million requests per second, a core keeps its samples for half a second.
+/// Time between two questions to the daemon. A core with a million requests per second keeps its samples for half a
+/// second.
 const EVERY: Duration = Duration::from_millis(250);
 
 /// The slowest request of a second is final after this time: the second may have begun with this request, and its end
@@ -131,6 +131,7 @@ async fn follow(trace: &args::Trace, socket: &Path, out: &Output) -> Result<Exit
     seen.fresh(first?.traces, now_ns());
     let mut absence = Absence::default();
     let mut unsent = Unsent::default();
+    let mut is_waiting = false;
     loop {
         let next = async {
             tokio::time::sleep(EVERY).await;
@@ -140,13 +141,19 @@ async fn follow(trace: &args::Trace, socket: &Path, out: &Output) -> Result<Exit
             None => return Ok(Exit::Fine),
             Some(Ok(answer)) => answer,
             // The daemon answers before its arrays run again.
-            Some(Err(error)) if is_stopped(&error) => continue,
+            Some(Err(error)) if is_stopped(&error) => {
+                if !std::mem::replace(&mut is_waiting, true) {
+                    tell(format_args!("strake: {}; waiting for the array", error.text));
+                }
+                continue;
+            }
             Some(Err(error)) => {
                 absence.noted(error)?;
                 continue;
             }
         };
         absence.ended();
+        is_waiting = false;
         let (name, uuid) = (answer.name, answer.uuid);
         let (traces, missed) = seen.fresh(answer.traces, now_ns());
         if missed > 0 {
@@ -176,6 +183,8 @@ fn is_stopped(error: &CliError) -> bool {
 struct Unsent {
     traces: Vec<Trace>,
     is_reported: bool,
+    /// Number of requests that were dropped since the collector took requests.
+    dropped: usize,
 }
 
 impl Unsent {
@@ -198,6 +207,10 @@ impl Unsent {
                 Ok(()) => {
                     self.traces.drain(..count);
                     self.is_reported = false;
+                    let dropped = std::mem::take(&mut self.dropped);
+                    if dropped > 0 {
+                        tell(format_args!("strake: {dropped} older requests were not sent"));
+                    }
                 }
                 Err(refusal @ Refusal::Temporary(_)) => {
                     if !std::mem::replace(&mut self.is_reported, true) {
@@ -206,6 +219,7 @@ impl Unsent {
                     }
                     let surplus = self.traces.len().saturating_sub(UNSENT_MAX);
                     self.traces.drain(..surplus);
+                    self.dropped += surplus;
                     return Ok(());
                 }
                 Err(refusal) => return Err(refusal.error(collector)),

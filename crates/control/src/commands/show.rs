@@ -166,8 +166,7 @@ impl Manager {
     pub fn traces(&mut self, name: &str) -> Result<api::ListTracesResponse, ControlError> {
         let clocks = Clocks { wall_us: self.options.clock.now_us(), monotonic: monotonic() };
         let array = &self.running[self.find_running(name)?].array;
-        let (geometry, uuid) = (array.status().geometry, array.uuid());
-        let traces = array.traces();
+        let (geometry, uuid, traces) = (array.geometry(), array.uuid(), array.traces());
         Ok(api::ListTracesResponse {
             name: array.name().to_string(),
             uuid: uuid.to_string(),

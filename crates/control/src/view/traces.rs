@@ -65,8 +65,7 @@ fn stage(time: &StageTime, geometry: &Geometry) -> api::TraceStage {
 fn id(trace: &Trace, array: Uuid) -> String {
     let slowest = u64::from(trace.reason == TraceReason::Slowest);
     let record = slowest << 63 | u64::from(trace.core) << 47 | trace.number;
-    let (head, _) = array.0.split_at(8);
-    let array = u64::from_be_bytes(head.try_into().expect("eight bytes"));
+    let array = u64::from_be_bytes(*array.0.first_chunk().expect("a UUID has 16 bytes"));
     format!("{:016x}{:016x}", array ^ record, trace.accepted.0)
 }
 

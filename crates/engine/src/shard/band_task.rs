@@ -14,7 +14,7 @@ use super::mend::{Ended, Excluded, LOST, Stuck, copy_back, repair};
 use super::write_task::write;
 use super::{Shard, replacement, scratch, scrub};
 use crate::message::{Span, Work};
-use crate::trace::{Arrival, Ended as EndedTask, Stage, Stages, Trail};
+use crate::trace::{Arrival, Stage, Stages, TaskStages, Trail};
 
 /// Works on the band of `entry` until its queue is empty.
 pub(crate) async fn run(shard: &Shard, entry: u32) {
@@ -38,7 +38,7 @@ pub(crate) async fn run(shard: &Shard, entry: u32) {
                 Box::pin(read_agreed(shard, group, (span, arrival), trail)).await;
             }
             Some(Batch::Read { span, arrival }) => match shard.join_reads(entry, (span, arrival)) {
-                Joined::Alone(read_of) => read(shard, group, read_of, trail).await,
+                Joined::Alone(span, arrival) => read(shard, group, (span, arrival), trail).await,
                 Joined::Reads { segments, avoided } => {
                     joint::read(shard, group, entry, (segments, avoided), &mut trail).await;
                 }
@@ -307,7 +307,7 @@ pub(super) fn retry(shard: &Shard, group: Group, trail: &mut Trail) {
 }
 
 /// Returns the stages of a task, which ends now.
-pub(super) fn ended(shard: &Shard, group: Group, trail: &Trail) -> EndedTask {
+pub(super) fn ended(shard: &Shard, group: Group, trail: &Trail) -> TaskStages {
     trail.ended(shard.now.get(), last_member(shard, group))
 }
 

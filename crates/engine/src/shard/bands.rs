@@ -11,7 +11,6 @@ use strake_block::{Buf, Durability, Sg, SgMut};
 use strake_raid::{Band, Geometry, Segment, SegmentList, Window};
 use strake_units::{BlockSize, Lba, LbaRange, Nanos, PositionSet, StripSet};
 
-use super::requests::slice;
 use super::small::Head;
 use crate::limits::MERGE_MAX;
 use crate::message::{Fill, Origin, Span, Work};
@@ -531,6 +530,12 @@ impl Bands {
         }
         None
     }
+}
+
+/// Returns the data of the request at `segment_lba`, at most `blocks` blocks.
+fn slice(fill_range: LbaRange, data: &Sg, from: Lba, blocks: u64, block_size: BlockSize) -> Sg {
+    let offset = (from.0 - fill_range.start.0) << block_size.shift();
+    data.slice(offset as usize, (blocks << block_size.shift()) as usize)
 }
 
 /// Returns the union of the segments of two writes, if it is one run of blocks on every strip and no block is in both

@@ -32,6 +32,8 @@ pub(super) use super::execute::STRIPS_MAX;
 pub(crate) use table::DegradedReads;
 use table::{Strip, Wanted};
 
+const _: () = assert!(STRIPS_MAX <= members::PARTS_NAMED_MAX, "every part has its number");
+
 /// The recipient of the answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Reader {

@@ -162,7 +162,8 @@ impl Takers for Home<'_> {
         first: &DirectRead,
         next: impl FnMut() -> Option<(Token, Lba, SgMut)>,
     ) -> Option<u32> {
-        self.shard.is_none().then(|| self.requests.answer_alike(first, next))
+        let (issued, member) = (first.since, first.member);
+        self.shard.is_none().then(|| self.requests.answer_alike(first, (issued, member), next))
     }
 
     #[inline]

@@ -20,7 +20,7 @@ use super::scratch::Loan;
 use super::{Shard, band_task, scratch};
 use crate::limits::JOIN_MAX;
 use crate::message::{Origin, Span, View, Work};
-use crate::trace::{Arrival, Ended, Stage, Stages, Trail};
+use crate::trace::{Arrival, Stage, Stages, TaskStages, Trail};
 
 const NONE: PositionSet = PositionSet::EMPTY;
 
@@ -28,7 +28,7 @@ const NONE: PositionSet = PositionSet::EMPTY;
 #[allow(clippy::large_enum_variant)]
 pub(super) enum Joined {
     /// No other read is joined with it.
-    Alone((Span, Arrival)),
+    Alone(Span, Arrival),
     /// The read and other reads were put aside, for execution together.
     Reads {
         /// The union of the segments of the reads.
@@ -127,11 +127,11 @@ impl Shard {
     /// each of them.
     pub(super) fn join_reads(&self, entry: u32, (first, arrival): (Span, Arrival)) -> Joined {
         let Work::Read { range, unreadable, avoid, .. } = &first.work else {
-            return Joined::Alone((first, arrival));
+            return Joined::Alone(first, arrival);
         };
         let ordinary = unreadable.is_empty() && self.may_join(first.band);
         if !ordinary || self.bands.borrow().waiting_read(entry).is_none() {
-            return Joined::Alone((first, arrival));
+            return Joined::Alone(first, arrival);
         }
         let avoided = *avoid | self.slow_positions(first.band);
         let mut gathering = self.gather(first.band, avoided);
@@ -147,7 +147,7 @@ impl Shard {
             count += 1;
         }
         if count == 1 {
-            return Joined::Alone((first, arrival));
+            return Joined::Alone(first, arrival);
         }
         self.bands.borrow_mut().join(entry, (first.work, first.origin, arrival));
         Joined::Reads { segments: gathering.segments, avoided }
@@ -201,7 +201,7 @@ impl Shard {
         entry: u32,
         plan: &Plan,
         (reads, recovered): (ReadBufs, ReadBufs),
-        ended: &Ended,
+        ended: &TaskStages,
     ) {
         let mut owners = ArrayVec::<(u8, Origin, Stages), JOIN_MAX>::new();
         while let Some((span, arrival)) = { self.bands.borrow_mut().take_joined(entry) } {
@@ -330,7 +330,8 @@ async fn read_each(shard: &Shard, group: Group, entry: u32, patience: Patience, 
         issued.push(slot);
     }
     settled(&shard.members, group).await;
-    let ended = band_task::ended(shard, group, trail);
+    let (now, last) = (shard.now.get(), band_task::last_member(shard, group));
+    let ended = trail.ended(now, last);
     let mut failed = ArrayVec::<(Work, Origin, Arrival), JOIN_MAX>::new();
     for slot in issued {
         let taken = shard.bands.borrow_mut().take_joined(entry);
@@ -351,6 +352,9 @@ async fn read_each(shard: &Shard, group: Group, entry: u32, patience: Patience, 
             let work = Work::Read { range, data, unreadable: NONE, avoid: NONE };
             failed.push((work, origin, arrival));
         }
+    }
+    if !failed.is_empty() {
+        trail.retry(now, last);
     }
     for read in failed {
         shard.bands.borrow_mut().join(entry, read);

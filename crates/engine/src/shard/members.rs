@@ -45,7 +45,7 @@ pub(crate) use overdue::Overdue;
 pub(crate) use part::{Part, Sent};
 pub(super) use parts::{Out, PartSet, Strays};
 pub(crate) use replacement::{Pair, Pairing};
-pub(crate) use token::next as next_generation;
+pub(crate) use token::{PARTS_NAMED_MAX, PartIo, Whole, next as next_generation};
 
 use direct::Direct;
 use groups::Groups;
@@ -78,24 +78,6 @@ impl Waiter {
     const fn is_hasty(&self) -> bool {
         matches!(self, Self::Host { .. } | Self::Part(PartIo { whole: Whole::Read, .. }))
     }
-}
-
-/// The operation to which a part belongs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Whole {
-    /// A small write.
-    Write,
-    /// A degraded read.
-    Read,
-}
-
-/// Identifies an I/O of a small write or of a degraded read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PartIo {
-    pub(crate) whole: Whole,
-    /// The index of the write or read in its table.
-    pub(crate) number: u32,
-    pub(crate) part: u8,
 }
 
 /// The failure of a part; [`Members::failure`] evaluates it.

@@ -1,5 +1,7 @@
 //! Host requests: accepted from queues, split into spans, and completed with the last span.
 
+mod traced;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -16,7 +18,7 @@ use crate::message::Fill;
 use crate::pacing::{Came, Class, Pacer};
 use crate::port::Port;
 use crate::slab::Slab;
-use crate::trace::{About, Retried, Stage, Stages, TraceOp, Tracer};
+use crate::trace::{Retried, Stages, Tracer};
 
 /// The part of a request that is not yet handed out.
 pub(crate) enum Body {
@@ -230,21 +232,13 @@ impl Requests {
         (issued, member): (Nanos, MemberIndex),
     ) {
         let mut one = Some(data);
-        self.answer_reads(read, (issued, member), || Some((read.token, read.at, one.take()?)));
+        self.answer_alike(read, (issued, member), || Some((read.token, read.at, one.take()?)));
     }
 
-    /// Answers successful direct reads that are like `first`. Returns their number.
-    #[inline]
-    pub(crate) fn answer_alike(
-        &mut self,
-        first: &DirectRead,
-        next: impl FnMut() -> Option<(Token, Lba, SgMut)>,
-    ) -> u32 {
-        self.answer_reads(first, (first.since, first.member), next)
-    }
-
+    /// Answers successful direct reads that are like `first`. Returns their number. `issued` and `member` as in
+    /// [`answer_direct`](Self::answer_direct).
     #[inline(always)]
-    fn answer_reads(
+    pub(crate) fn answer_alike(
         &mut self,
         first: &DirectRead,
         (issued, member): (Nanos, MemberIndex),
@@ -290,29 +284,6 @@ impl Requests {
             self.alike = alike;
         }
         self.alikes += more;
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn trace_write(
-        &mut self,
-        write: &DirectWrite,
-        (at, bytes): (Lba, u64),
-        result: Result<(), IoError>,
-        stages: impl FnOnce() -> Stages,
-    ) {
-        let (op, error) = (TraceOp::Write, result.err().map(|error| error.kind));
-        let about = About { op, at, bytes, accepted: write.since, error };
-        self.tracer.record(self.now, &about, stages());
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn trace_direct(&mut self, read: &DirectRead, issued: Nanos, member: MemberIndex) {
-        let (op, at, bytes) = (TraceOp::Read, read.at, read.bytes.into());
-        let about = About { op, at, bytes, accepted: read.since, error: None };
-        let stages = Stages::NONE.with(Stage::Read, self.now.since(issued), Some(member));
-        self.tracer.record(self.now, &about, stages);
     }
 
     /// Counts the direct requests that were answered and arrived together.
@@ -480,7 +451,8 @@ impl Requests {
         self.get(request).outstanding += 1;
     }
 
-    /// Records that all spans of `request` are handed out. Answers the request if all spans have completed.
+    /// Records that all spans of `request` are handed out. Answers the request if all spans have completed. Their
+    /// stages are then unknown, and a trace shows one wait.
     pub(crate) fn all_out(&mut self, request: u32) {
         self.get(request).handed_out = true;
         self.settle(request, &Stages::NONE);
@@ -550,7 +522,7 @@ impl Requests {
             self.pacer.answered(request.came, class, took, 1);
         }
         if self.tracer.picks(request.since, 1) {
-            trace_request(&mut self.tracer, self.now, request, bytes, stages);
+            traced::request(&mut self.tracer, self.now, request, bytes, stages);
         }
     }
 
@@ -623,31 +595,4 @@ impl Requests {
             user.port.close();
         }
     }
-}
-
-#[cold]
-#[inline(never)]
-fn trace_request(tracer: &mut Tracer, now: Nanos, request: &Request, bytes: u64, stages: &Stages) {
-    let op = match request.body {
-        Body::Read { .. } => TraceOp::Read,
-        Body::Write { fill: Fill::Data(_), .. } => TraceOp::Write,
-        Body::Write { fill: Fill::Zeroes, .. } => TraceOp::WriteZeroes,
-        Body::Write { fill: Fill::Deallocate, .. } => TraceOp::Deallocate,
-        Body::Flush => TraceOp::Flush,
-    };
-    let (at, error) = (request.range.start, request.error.map(|error| error.kind));
-    let about = About { op, at, bytes, accepted: request.since, error };
-    tracer.record(now, &about, stages.after(request.retried));
-}
-
-/// Returns the data of the request at `segment_lba`, at most `blocks` blocks.
-pub(crate) fn slice(
-    fill_range: LbaRange,
-    data: &Sg,
-    from: Lba,
-    blocks: u64,
-    block_size: BlockSize,
-) -> Sg {
-    let offset = (from.0 - fill_range.start.0) << block_size.shift();
-    data.slice(offset as usize, (blocks << block_size.shift()) as usize)
 }

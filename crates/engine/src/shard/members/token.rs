@@ -8,9 +8,6 @@
 use strake_block::Token;
 use strake_raid::PARTS_MAX;
 
-use super::super::degraded_reads;
-use super::{PartIo, Whole};
-
 /// Number of bits for the part. The remaining bits of the place identify the write or read.
 const PART_BITS: u32 = 6;
 
@@ -23,11 +20,31 @@ const WRITE_PART: u64 = 3;
 const PART: u64 = 1;
 const OF_WRITE: u64 = 2;
 
+/// The operation to which a part belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Whole {
+    /// A small write.
+    Write,
+    /// A degraded read.
+    Read,
+}
+
+/// Identifies an I/O of a small write or of a degraded read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PartIo {
+    pub(crate) whole: Whole,
+    /// The index of the write or read in its table.
+    pub(crate) number: u32,
+    pub(crate) part: u8,
+}
+
 /// The generation after this value is 0.
 pub(super) const GENERATION_MAX: u32 = u32::MAX >> 2;
 
-const _: () = assert!(PARTS_MAX <= 1 << PART_BITS, "every part has its number");
-const _: () = assert!(degraded_reads::STRIPS_MAX <= 1 << PART_BITS, "every part has its number");
+/// Number of parts that a token can distinguish.
+pub(crate) const PARTS_NAMED_MAX: usize = 1 << PART_BITS;
+
+const _: () = assert!(PARTS_MAX <= PARTS_NAMED_MAX, "every part has its number");
 
 /// The object that a token names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,7 +131,7 @@ mod tests {
                     Named::Inflight { place, generation },
                     Named::Direct { place, generation },
                     part(Whole::Write, PARTS_MAX),
-                    part(Whole::Read, degraded_reads::STRIPS_MAX),
+                    part(Whole::Read, PARTS_NAMED_MAX),
                 ];
                 for named in kinds {
                     assert_eq!(Named::of(named.token()), named);

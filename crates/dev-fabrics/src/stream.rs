@@ -148,6 +148,7 @@ impl Stream {
 
     /// Reads the available bytes, perhaps none: with TLS, a readable socket may have no data.
     pub(crate) fn take_now(&mut self, place: &mut [u8]) -> Result<usize, Reason> {
+        self.wire.begin_turn();
         match self.wire.receive(&mut [IoSliceMut::new(place)]) {
             Ok(0) => Err(Reason::Closed),
             Ok(got) => Ok(got),
@@ -166,6 +167,7 @@ impl Stream {
         loop {
             // A target that sends forever must not block longer than a silent one.
             until.left()?;
+            self.wire.begin_turn();
             match self.wire.receive(&mut [IoSliceMut::new(place)]) {
                 Ok(0) => return Err(Reason::Closed),
                 Ok(got) => return Ok(got),
@@ -178,6 +180,7 @@ impl Stream {
     fn wait_for(&self, what: PollFlags, error: WireError, until: Until) -> Result<(), Reason> {
         match error {
             WireError::Socket(Errno::INTR) => return Ok(()),
+            WireError::Socket(Errno::AGAIN) if self.wire.is_paused() => return Ok(()),
             WireError::Socket(Errno::AGAIN) => {}
             WireError::Socket(_) | WireError::Tls(_) => return Err(error.into()),
         }

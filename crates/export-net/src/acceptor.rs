@@ -147,7 +147,7 @@ impl<P: Protocol> Acceptor<P> {
             let wants = if candidate.is_sending() { PollFlags::OUT } else { PollFlags::IN };
             fds.push(PollFd::new(&candidate.peer, wants));
         }
-        let deadlines = self.candidates.iter().map(Candidate::due);
+        let deadlines = self.candidates.iter().map(Candidate::wakes_at);
         let timeout = deadlines.chain(self.resting).min().map(|at| timespec(at.since(monotonic())));
         match poll(&mut fds, timeout.as_ref()) {
             // After an interruption, or a brief lack of memory, everything is checked again.
@@ -302,6 +302,11 @@ impl<P: Protocol> Candidate<P> {
         self.part_deadline.map_or(self.deadline, |part| part.min(self.deadline))
     }
 
+    /// The time at which the candidate continues or times out without an event of its socket.
+    fn wakes_at(&self) -> Nanos {
+        if self.peer.is_paused() { Nanos::default() } else { self.due() }
+    }
+
     /// Updates the time limit of the current part.
     fn note_part(&mut self, now: Nanos, time_max: Option<Nanos>) {
         let begun = self.part_deadline;
@@ -314,6 +319,7 @@ impl<P: Protocol> Candidate<P> {
         }
         // No edge-triggered watch reports events of a candidate's socket, so the socket is tried each time.
         self.peer.try_again();
+        self.peer.begin_turn();
         // The loop is limited by the length of a negotiation.
         loop {
             if !self.send() {

@@ -66,6 +66,16 @@ impl Peer {
         }
     }
 
+    /// Begins a turn, in which the peer receives a limited share of this thread.
+    pub(crate) fn begin_turn(&mut self) {
+        self.wire.begin_turn();
+    }
+
+    /// True if the peer has used its share of this turn and may have sent more. The kernel reports no event for that.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.wire.is_paused()
+    }
+
     /// Resets the readiness, for a socket that is not watched.
     pub(crate) const fn try_again(&mut self) {
         self.readable = true;
@@ -103,7 +113,7 @@ impl Peer {
         match received {
             // The end of the connection behind these bytes, or a violation there, is found by another call.
             Received::Short(_) => self.readable = self.hung_up || self.wire.has_more(),
-            Received::Blocked => self.readable = false,
+            Received::Blocked => self.readable = self.wire.is_paused(),
             Received::Full(_) | Received::Ended | Received::Broken(_) => {}
         }
         received

@@ -121,7 +121,9 @@ impl<P: Protocol> Poller for SessionPoller<P> {
         turn = turn.or(Turn::from_count(self.listen()));
         for place in &mut self.places {
             let Some(connection) = place else { continue };
+            connection.peer().begin_turn();
             match connection.turn(now) {
+                After::Stays(_) if connection.peer().is_paused() => turn = Turn::Busy,
                 After::Stays(did) => turn = turn.or(did),
                 After::Gone => {
                     // The close removes the socket from the epoll instance, because there is no other descriptor of it.

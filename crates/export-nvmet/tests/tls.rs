@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{BLOCK, HOST, Host, Machine, SUBSYSTEM};
+use common::{BLOCK, HOST, Host, Machine, SUBSYSTEM, capsule, until};
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::sync::Arc;
@@ -11,8 +11,10 @@ use strake_export_nvmet::{
     Export, ExportErrorKind, Keys, Reason, Rejection, TargetConfig, TlsKey, nqn,
 };
 use strake_nvme_wire::Sgl;
+use strake_nvme_wire::nvm::opcode;
+use strake_tls::limits::BARREN_RECORDS_MAX;
 use strake_tls::{Client, TlsError};
-use strake_units::{BlockSize, Nanos};
+use strake_units::{BlockSize, CoreIndex, Nanos};
 
 const KEY: &str =
     "NVMeTLSkey-1:02:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8gISIjJCUmJygpKissLS4vcSEgBQ==:";
@@ -398,8 +400,48 @@ fn keys_are_changed_under_io() {
     let machine = range_locked();
     let (_admin, mut io) = controller(&machine);
     for round in 0..40 {
-        io.channel().change_keys();
+        if round % 8 == 0 {
+            io.channel().change_keys();
+        }
         assert_eq!(io.write(round, &pattern(1)), 0);
         assert_eq!(io.read(round, 1), (pattern(1), 0));
     }
+}
+
+/// One turn decrypts some of the records only, and the socket has no further event for the others.
+#[test]
+fn a_command_in_many_small_records_completes_on_a_core_that_sleeps() {
+    let machine = range_locked();
+    let mut admin = secured(&machine, KEY, NAMES);
+    admin.record_bytes = 1;
+    let id = admin.connect(0, 0xffff, 0).expect("a controller") as u16;
+    admin.enable();
+    let mut io = secured(&machine, KEY, NAMES);
+    io.connect(1, id, 0).expect("an I/O queue");
+    io.record_bytes = 7;
+    for block in 0..3 {
+        until("the core sleeps", || machine.is_asleep(CoreIndex(0)));
+        assert_eq!(io.write(block, &pattern(1)), 0);
+    }
+}
+
+/// Each change costs a core as much as many commands, so a host cannot change keys with every command.
+#[test]
+fn a_host_that_changes_keys_with_every_command_is_disconnected() {
+    let machine = range_locked();
+    let (_admin, mut io) = controller(&machine);
+    let (_other_admin, mut neighbour) = controller(&machine);
+    let flush =
+        || capsule(opcode::FLUSH, 1, Sgl::InCapsule { offset: 0, length: 0 }, &[(1, 1)], &[]);
+    let mut answered = 0;
+    loop {
+        io.channel().change_keys();
+        io.put(&flush());
+        if io.pdu().is_none() {
+            break;
+        }
+        answered += 1;
+        assert!(answered <= BARREN_RECORDS_MAX + 1, "it goes on for ever");
+    }
+    assert_eq!(neighbour.write(0, &pattern(1)), 0, "another host is served");
 }

@@ -4,7 +4,10 @@
 use crate::agreement::failure;
 use crate::error::{Alert, TlsError};
 use crate::ffi;
-use crate::limits::{BARREN_BYTES_MAX, BLOCKS_PER_KEY_MAX, DATA_BYTES_MAX, RECORDS_PER_SEND};
+use crate::limits::{
+    BARREN_RECORDS_MAX, BLOCKS_PER_KEY_MAX, DATA_BYTES_MAX, DATA_RECORDS_PER_BARREN,
+    READS_PER_TURN, RECORDS_PER_SEND, RECORDS_PER_TURN,
+};
 use crate::pipe::Pipe;
 use openssl::ssl::{ErrorCode, SslStream};
 use std::io::{IoSlice, IoSliceMut};
@@ -16,6 +19,8 @@ pub enum Failure<E> {
     Socket(E),
     /// TLS did.
     Tls(TlsError),
+    /// This turn has done its share of work; the next one continues.
+    Paused,
 }
 
 impl<E> From<TlsError> for Failure<E> {
@@ -41,12 +46,17 @@ struct Sealed {
     data: usize,
 }
 
+/// The largest credit of a peer.
+const CREDIT_MAX: usize = BARREN_RECORDS_MAX * DATA_RECORDS_PER_BARREN;
+
 /// Both directions of a connection.
 pub struct Channel {
     stream: SslStream<Pipe>,
     life: Life,
-    /// Bytes that came since there was data last.
-    barren: usize,
+    /// Reads of the socket that this turn may still make.
+    reads_left: usize,
+    /// Data records that the peer has in credit. A record without data costs [`DATA_RECORDS_PER_BARREN`] of them.
+    credit: usize,
     /// Data of one record.
     gathered: Box<[u8]>,
     sealed: [Sealed; RECORDS_PER_SEND],
@@ -60,19 +70,24 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// A channel of a completed handshake.
+    /// A channel of a completed handshake, in its first [turn](Self::begin_turn).
     pub(crate) fn new(stream: SslStream<Pipe>) -> Self {
-        Self {
+        let mut channel = Self {
             stream,
             life: Life::Open,
-            barren: 0,
+            reads_left: 0,
+            credit: CREDIT_MAX,
             gathered: vec![0; DATA_BYTES_MAX].into_boxed_slice(),
             sealed: [Sealed::default(); RECORDS_PER_SEND],
             records: 0,
             counted: 0,
             blocks: 0,
             owes_update: false,
-        }
+        };
+        channel.begin_turn();
+        // The records until now belong to the handshake.
+        channel.stream.get_mut().meter().take_complete();
+        channel
     }
 
     /// Has what is sent from here on go with other keys, sooner than their bound demands.
@@ -80,18 +95,32 @@ impl Channel {
         self.owes_update = true;
     }
 
-    /// Whether there is something to receive of what came, or the end.
+    /// Begins a turn. In one turn a peer gets a limited share of this thread, whatever it sends: [`RECORDS_PER_TURN`]
+    /// and [`READS_PER_TURN`].
+    pub fn begin_turn(&mut self) {
+        self.reads_left = READS_PER_TURN;
+        self.stream.get_mut().meter().allow(RECORDS_PER_TURN);
+    }
+
+    /// True if this turn receives nothing further, although there may be more.
+    #[must_use]
+    pub fn is_paused(&self) -> bool {
+        self.life == Life::Open && (self.reads_left == 0 || self.stream.get_ref().is_spent())
+    }
+
+    /// Whether there is something to receive of what came, or the end, or perhaps in the next turn.
     pub(crate) fn has_more(&self) -> bool {
         self.life != Life::Open
+            || self.is_paused()
             || self.stream.get_ref().has_unread()
             || self.stream.ssl().pending() > 0
     }
 
-    /// Receives into slices until they are full or `receive`, which gets the room for what comes, has nothing more.
-    /// Returns how many bytes there are, zero when the other side has ended its part.
+    /// Receives into slices until they are full, or `receive`, which gets the room for what comes, has nothing more, or
+    /// the [turn](Self::begin_turn) has done its share. Returns how many bytes there are, zero when the other side has ended its part.
     ///
     /// # Errors
-    /// Those of `receive`, and of TLS, after which there is nothing more.
+    /// Those of `receive`, and of TLS, after which there is nothing more; [`Failure::Paused`] if the next turn continues.
     pub fn receive<E>(
         &mut self,
         into: &mut [IoSliceMut<'_>],
@@ -127,10 +156,10 @@ impl Channel {
             }
             match self.stream.ssl_read(place) {
                 Ok(bytes) => {
-                    self.barren = 0;
+                    self.count_records(1);
                     return Ok(bytes);
                 }
-                Err(error) if error.code() == ErrorCode::WANT_READ => {}
+                Err(error) if error.code() == ErrorCode::WANT_READ => self.count_records(0),
                 Err(error) if error.code() == ErrorCode::ZERO_RETURN => {
                     self.life = Life::Ended;
                     continue;
@@ -140,19 +169,32 @@ impl Channel {
                     continue;
                 }
             }
-            if self.barren > BARREN_BYTES_MAX {
-                self.life = Life::Failed(TlsError::Breach(Alert::UnexpectedMessage));
+            if self.life != Life::Open {
                 continue;
             }
+            if self.is_paused() {
+                return Err(Failure::Paused);
+            }
+            self.reads_left -= 1;
             let pipe = self.stream.get_mut();
             match receive(pipe.room()) {
                 Ok(0) => self.life = Life::Failed(TlsError::Truncated),
-                Ok(bytes) => {
-                    pipe.came(bytes);
-                    self.barren += bytes;
-                }
+                Ok(bytes) => pipe.came(bytes),
                 Err(error) => return Err(Failure::Socket(error)),
             }
+        }
+    }
+
+    /// Counts the records that OpenSSL has read, of which `data` held data. A peer that sends too many others has
+    /// failed.
+    fn count_records(&mut self, data: usize) {
+        let records = self.stream.get_mut().meter().take_complete();
+        // Without a record, the data are the rest of an earlier one.
+        let data = data.min(records);
+        let price = (records - data) * DATA_RECORDS_PER_BARREN;
+        match (self.credit + data).checked_sub(price) {
+            Some(credit) => self.credit = credit.min(CREDIT_MAX),
+            None => self.life = Life::Failed(TlsError::Breach(Alert::UnexpectedMessage)),
         }
     }
 

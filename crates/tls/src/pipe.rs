@@ -5,6 +5,7 @@
 //! ```
 
 use crate::limits::{INPUT_BYTES, OUTPUT_BYTES};
+use crate::record_meter::RecordMeter;
 use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::ops::Range;
 
@@ -12,6 +13,7 @@ use std::ops::Range;
 pub(crate) struct Pipe {
     input: Vec<u8>,
     unread: Range<usize>,
+    meter: RecordMeter,
     output: Box<[u8]>,
     unsent: Range<usize>,
 }
@@ -19,7 +21,8 @@ pub(crate) struct Pipe {
 impl Default for Pipe {
     fn default() -> Self {
         let output = vec![0; OUTPUT_BYTES].into_boxed_slice();
-        Self { input: vec![0; INPUT_BYTES], unread: 0..0, output, unsent: 0..0 }
+        let (input, meter) = (vec![0; INPUT_BYTES], RecordMeter::default());
+        Self { input, unread: 0..0, meter, output, unsent: 0..0 }
     }
 }
 
@@ -50,6 +53,16 @@ impl Pipe {
         self.unread.start < self.unread.end
     }
 
+    /// The records that OpenSSL reads.
+    pub(crate) const fn meter(&mut self) -> &mut RecordMeter {
+        &mut self.meter
+    }
+
+    /// True if OpenSSL may begin no further record.
+    pub(crate) const fn is_spent(&self) -> bool {
+        self.meter.is_spent()
+    }
+
     pub(crate) fn unsent(&self) -> &[u8] {
         &self.output[self.unsent.clone()]
     }
@@ -73,12 +86,13 @@ impl Pipe {
 
 impl Read for Pipe {
     fn read(&mut self, into: &mut [u8]) -> Result<usize> {
-        let count = into.len().min(self.unread.len());
+        let count = into.len().min(self.unread.len()).min(self.meter.readable());
         if count == 0 {
             return Err(ErrorKind::WouldBlock.into());
         }
         let start = self.unread.start;
         into[..count].copy_from_slice(&self.input[start..start + count]);
+        self.meter.read(&into[..count]);
         self.unread.start += count;
         Ok(count)
     }

@@ -96,6 +96,7 @@ fn sent(channel: &mut Channel, data: &[u8]) -> Vec<u8> {
 /// Up to `room` bytes of what a channel makes of what came.
 fn received(channel: &mut Channel, wire: &mut &[u8], room: usize) -> Result<Vec<u8>, TlsError> {
     let mut data = vec![0; room];
+    channel.begin_turn();
     let count = channel.receive(&mut [IoSliceMut::new(&mut data)], |room| {
         let count = room.len().min(wire.len());
         if count == 0 {
@@ -107,7 +108,9 @@ fn received(channel: &mut Channel, wire: &mut &[u8], room: usize) -> Result<Vec<
     });
     match count {
         Ok(count) => data.truncate(count),
-        Err(crate::channel::Failure::Socket(Nothing)) => data.clear(),
+        Err(crate::channel::Failure::Socket(Nothing) | crate::channel::Failure::Paused) => {
+            data.clear();
+        }
         Err(crate::channel::Failure::Tls(error)) => return Err(error),
     }
     Ok(data)

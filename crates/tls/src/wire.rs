@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 /// Why nothing was received or sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WireError {
-    /// The socket said so; [`Errno::AGAIN`] is nothing for now.
+    /// The socket said so; [`Errno::AGAIN`] is nothing for now, or in this turn.
     Socket(Errno),
     /// TLS did.
     Tls(TlsError),
@@ -28,6 +28,7 @@ impl From<Failure<Errno>> for WireError {
         match failure {
             Failure::Socket(errno) => Self::Socket(errno),
             Failure::Tls(error) => Self::Tls(error),
+            Failure::Paused => Self::Socket(Errno::AGAIN),
         }
     }
 }
@@ -82,6 +83,19 @@ impl Wire {
         self.channel.is_some()
     }
 
+    /// Begins a turn, in which the wire does a limited amount of work for its peer. See [`Channel::begin_turn`].
+    pub fn begin_turn(&mut self) {
+        if let Some(channel) = &mut self.channel {
+            channel.begin_turn();
+        }
+    }
+
+    /// True if this turn receives nothing further, although there may be more and the socket may not say so.
+    #[must_use]
+    pub fn is_paused(&self) -> bool {
+        self.channel.as_ref().is_some_and(|channel| channel.is_paused())
+    }
+
     /// True when there is something to receive although the socket may have nothing: data of records that came
     /// together, or the end behind it, whether the other side announced it or caused it.
     #[must_use]
@@ -92,7 +106,7 @@ impl Wire {
     /// Receives into slices as much as there is and fits; zero says that nothing more will come.
     ///
     /// # Errors
-    /// Those of the socket and of TLS.
+    /// Those of the socket and of TLS; [`Errno::AGAIN`] also if the wire [is paused](Self::is_paused).
     pub fn receive(&mut self, into: &mut [IoSliceMut<'_>]) -> Result<usize, WireError> {
         match &mut self.channel {
             // The socket does not block.

@@ -78,6 +78,7 @@ struct End {
 impl End {
     fn receive(&mut self, count: usize) -> String {
         let mut data = vec![0; count];
+        self.channel.begin_turn();
         let got = self.channel.receive(&mut [IoSliceMut::new(&mut data)], |room| {
             self.stream.read(room).map_err(drop)
         });

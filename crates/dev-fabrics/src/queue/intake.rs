@@ -51,6 +51,9 @@ impl FabricsQueue {
         if self.in_flight == 0 && self.slots.are_free() {
             return Ok(());
         }
+        if let Some(link) = &mut self.link {
+            link.wire.begin_turn();
+        }
         for _ in 0..PDUS_PER_POLL {
             let progress = match self.intake {
                 Intake::Header => self.header(now)?,
@@ -58,6 +61,8 @@ impl FabricsQueue {
                 Intake::Digest(incoming) => self.compare(incoming, now)?,
             };
             if progress == Progress::No {
+                // The kernel reports no event for bytes that were read but not decrypted.
+                self.more = self.link.as_ref().is_some_and(|link| link.wire.is_paused());
                 return Ok(());
             }
         }

@@ -158,6 +158,8 @@ pub struct Host {
     pub stream: TcpStream,
     /// The TLS channel, after the handshake.
     channel: Option<Box<Channel>>,
+    /// Most data of one TLS record.
+    pub record_bytes: usize,
     /// The status of the last command.
     pub said: Status,
     /// The value of every byte of its host identifier.
@@ -172,7 +174,14 @@ impl Host {
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
         stream.set_write_timeout(Some(PATIENCE)).expect("a timeout can be set");
         stream.set_nodelay(true).expect("delays can be switched off");
-        Self { stream, channel: None, said: Status::SUCCESS, id: 1, cid: 0 }
+        Self {
+            stream,
+            channel: None,
+            record_bytes: usize::MAX,
+            said: Status::SUCCESS,
+            id: 1,
+            cid: 0,
+        }
     }
 
     /// As [`dial`](Self::dial), from another local address.
@@ -184,7 +193,14 @@ impl Host {
         connect(&socket, &machine.target.address()).expect("the target listens");
         let stream = TcpStream::from(socket);
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
-        Self { stream, channel: None, said: Status::SUCCESS, id: 1, cid: 0 }
+        Self {
+            stream,
+            channel: None,
+            record_bytes: usize::MAX,
+            said: Status::SUCCESS,
+            id: 1,
+            cid: 0,
+        }
     }
 
     /// Connects and requests a connection without digests.
@@ -205,26 +221,38 @@ impl Host {
         let Some(channel) = &mut self.channel else {
             return self.stream.write_all(bytes).expect("the target takes bytes");
         };
-        let mut sent = 0;
-        while sent < bytes.len() {
-            let parts = [IoSlice::new(&bytes[sent..])];
-            let result =
-                channel.send(&parts, |bytes| self.stream.write(bytes).map_err(|e| e.kind()));
-            sent += result.expect("the target takes bytes");
+        let mut records = Vec::new();
+        for mut record in bytes.chunks(self.record_bytes) {
+            while !record.is_empty() {
+                let result = channel.send(&[IoSlice::new(record)], |bytes| {
+                    records.extend(bytes);
+                    Ok::<_, ErrorKind>(bytes.len())
+                });
+                record = &record[result.expect("the channel is open")..];
+            }
         }
+        self.stream.write_all(&records).expect("the target takes bytes");
     }
 
     fn fill(&mut self, place: &mut [u8]) -> std::io::Result<()> {
         let Some(channel) = &mut self.channel else { return self.stream.read_exact(place) };
-        let length = place.len();
-        let mut into = [IoSliceMut::new(place)];
-        let receive = |room: &mut [u8]| self.stream.read(room).map_err(|error| error.kind());
-        match channel.receive(&mut into, receive) {
-            Ok(count) if count == length => Ok(()),
-            Ok(_) => Err(ErrorKind::UnexpectedEof.into()),
-            Err(Failure::Socket(kind)) => Err(kind.into()),
-            Err(Failure::Tls(error)) => Err(Error::other(error)),
+        let mut done = 0;
+        while done < place.len() {
+            let mut into = [IoSliceMut::new(&mut place[done..])];
+            let receive = |room: &mut [u8]| self.stream.read(room).map_err(|error| error.kind());
+            channel.begin_turn();
+            match channel.receive(&mut into, receive) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(count) => done += count,
+                Err(Failure::Paused) => {}
+                Err(Failure::Socket(kind)) => return Err(kind.into()),
+                Err(Failure::Tls(TlsError::Truncated)) => {
+                    return Err(ErrorKind::UnexpectedEof.into());
+                }
+                Err(Failure::Tls(error)) => return Err(Error::other(error)),
+            }
         }
+        Ok(())
     }
 
     /// Completes a TLS handshake with keys for these names.

@@ -2,8 +2,11 @@
 
 use super::{LONG, Nothing, SHORT, connect, received, sent};
 use crate::channel::Failure;
-use crate::limits::{BARREN_BYTES_MAX, DATA_BYTES_MAX, OVERHEAD_BYTES, RECORDS_PER_SEND};
-use crate::{Alert, TlsError};
+use crate::limits::{
+    BARREN_RECORDS_MAX, DATA_BYTES_MAX, DATA_RECORDS_PER_BARREN, OVERHEAD_BYTES, READS_PER_TURN,
+    RECORDS_PER_SEND, RECORDS_PER_TURN,
+};
+use crate::{Alert, Channel, TlsError};
 use proptest::prelude::*;
 use std::io::{IoSlice, IoSliceMut};
 
@@ -37,6 +40,7 @@ fn one_call_fills_all_slices_and_says_how_much_came() {
     let wire = sent(&mut client, &data);
     let (mut one, mut two, mut three) = ([0; 5], [0; 30_000], [0; 20_000]);
     let mut rest = Some(&wire[..]);
+    server.begin_turn();
     let count = server.receive(
         &mut [
             IoSliceMut::new(&mut one),
@@ -170,12 +174,14 @@ fn an_end_is_distinguished_from_a_cut() {
     assert_eq!(received(&mut server, &mut rest, 100), Ok(b"last".to_vec()));
     let mut data = [0; 10];
     for _ in 0..2 {
+        server.begin_turn();
         let end = server.receive(&mut [IoSliceMut::new(&mut data)], |_| Err(Nothing));
         assert_eq!(end, Ok(0), "it has ended, and says so as often as it is asked");
     }
     let (mut client, mut server) = connect(SHORT);
     let wire = sent(&mut client, b"last");
     let mut rest = &wire[..wire.len() - 1];
+    server.begin_turn();
     let cut = server.receive(&mut [IoSliceMut::new(&mut data)], |room| {
         let count = rest.len();
         room[..count].copy_from_slice(rest);
@@ -228,20 +234,79 @@ fn keys_are_changed_before_they_are_worn_out() {
     assert_eq!(received(&mut server, &mut &wire[..], 3), Ok(b"two".to_vec()));
 }
 
+/// What a server receives, turn by turn, of a wire that is there from the beginning, until there is no more.
+fn turns(server: &mut Channel, mut wire: &[u8]) -> (Vec<usize>, Result<(), TlsError>) {
+    let mut counts = Vec::new();
+    loop {
+        match received(server, &mut wire, 1 << 20) {
+            Ok(data) => counts.push(data.len()),
+            Err(error) => return (counts, Err(error)),
+        }
+        assert!(server.has_more() || !server.is_paused(), "the kernel reports no event for it");
+        if !server.has_more() {
+            return (counts, Ok(()));
+        }
+    }
+}
+
 #[test]
-fn records_without_data_are_not_endless() {
+fn a_turn_decrypts_a_limited_number_of_records() {
     let (mut client, mut server) = connect(SHORT);
-    let many = BARREN_BYTES_MAX / UPDATE_BYTES;
-    let mut wire = client.updates_for_test(many / 2);
-    wire.extend(sent(&mut client, b"data"));
-    wire.extend(client.updates_for_test(many / 2));
-    let mut rest = &wire[..];
-    assert_eq!(received(&mut server, &mut rest, 4), Ok(b"data".to_vec()));
-    assert_eq!(received(&mut server, &mut rest, 4), Ok(Vec::new()), "it waits for more");
-    // It came in large pieces, so how much is too much is only looked at between them.
-    let wire = client.updates_for_test(2 * many);
-    let result = received(&mut server, &mut &wire[..], 4);
-    assert_eq!(result, Err(TlsError::Breach(Alert::UnexpectedMessage)));
+    let wire: Vec<u8> = (0..50).flat_map(|_| sent(&mut client, b"x")).collect();
+    let (counts, end) = turns(&mut server, &wire);
+    assert_eq!(
+        (counts, end),
+        (vec![RECORDS_PER_TURN, RECORDS_PER_TURN, RECORDS_PER_TURN, 2], Ok(()))
+    );
+}
+
+#[test]
+fn a_turn_reads_the_socket_a_limited_number_of_times() {
+    let (mut client, mut server) = connect(SHORT);
+    let wire = sent(&mut client, &pattern(DATA_BYTES_MAX));
+    let mut at = 0;
+    server.begin_turn();
+    let mut data = vec![0; DATA_BYTES_MAX];
+    let mut into = [IoSliceMut::new(&mut data)];
+    let got = server.receive(&mut into, |room| {
+        room[0] = wire[at];
+        at += 1;
+        Ok::<_, Nothing>(1)
+    });
+    assert_eq!((got, at), (Err(Failure::Paused), READS_PER_TURN));
+    assert!(server.has_more());
+    let mut rest = &wire[at..];
+    assert!(received(&mut server, &mut rest, DATA_BYTES_MAX) == Ok(pattern(DATA_BYTES_MAX)));
+}
+
+/// 33 KB of KeyUpdates and one byte of data, again and again, once occupied a data core for minutes.
+#[test]
+fn a_peer_that_only_changes_keys_is_ended_however_it_mixes_in_data() {
+    for updates in [1, 2, 10, 1200] {
+        let (mut client, mut server) = connect(SHORT);
+        let mut wire = Vec::new();
+        for _ in 0..2 + BARREN_RECORDS_MAX / updates {
+            wire.extend(client.updates_for_test(updates));
+            wire.extend(sent(&mut client, b"x"));
+        }
+        let (counts, end) = turns(&mut server, &wire);
+        assert_eq!(end, Err(TlsError::Breach(Alert::UnexpectedMessage)), "{updates}");
+        let records = counts.len() * RECORDS_PER_TURN;
+        assert!(records <= 2 * BARREN_RECORDS_MAX + RECORDS_PER_TURN, "{updates}: {counts:?}");
+    }
+}
+
+#[test]
+fn a_peer_that_changes_keys_for_its_data_goes_on_for_ever() {
+    let (mut client, mut server) = connect(SHORT);
+    for _ in 0..3 * BARREN_RECORDS_MAX {
+        let mut wire = client.updates_for_test(1);
+        for _ in 0..DATA_RECORDS_PER_BARREN {
+            wire.extend(sent(&mut client, b"x"));
+        }
+        let (counts, end) = turns(&mut server, &wire);
+        assert_eq!((counts.iter().sum(), end), (DATA_RECORDS_PER_BARREN, Ok(())));
+    }
 }
 
 proptest! {

@@ -24,7 +24,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use strake_export_net::{ConnectionSlot, ExportError, ExportErrorKind, ExportStats, Removal};
-use strake_nvme_auth::{self as auth, Exchange, Fresh, Keys};
+use strake_nvme_auth::{self as auth, Exchange, Fresh, Groups, Keys};
 use strake_nvme_wire::fabrics::{ANY_CONTROLLER, Connect, ConnectData, Part};
 use strake_nvme_wire::log::Security;
 use strake_nvme_wire::{Status, log, nqn};
@@ -66,6 +66,7 @@ pub(crate) struct Registry {
     cores: Vec<CoreHandle>,
     connections_per_export: u32,
     pause_time_max: Nanos,
+    proof_groups: Groups,
     /// Incremented by every change of the discovery log page.
     generation: AtomicU64,
     pub(crate) discovery_connections: Arc<DiscoveryConnections>,
@@ -97,6 +98,7 @@ impl Registry {
             cores,
             connections_per_export: config.connections_per_export_max,
             pause_time_max: config.pause_time_max,
+            proof_groups: config.proof_groups,
             generation: AtomicU64::new(1),
             discovery_connections: Arc::new(DiscoveryConnections::new(config.visit_silence_max)),
             referrals: Mutex::new(Vec::new()),
@@ -533,7 +535,7 @@ impl Registry {
         fresh.sequence = u32::from_le_bytes(sequence).max(1);
         let names =
             auth::Names { host: names.host.to_owned(), subsystem: names.subsystem.to_owned() };
-        Ok(Some(Exchange::new(names, keys.clone(), fresh)))
+        Ok(Some(Exchange::new(names, keys.clone(), fresh, self.proof_groups)))
     }
 }
 

@@ -26,7 +26,7 @@ use strake_export_net::limits::BACKLOG;
 use strake_export_net::{
     ExportError, ExportErrorKind, ExportStats, Listener, PoolSizes, Removal, Service, Setup,
 };
-use strake_nvme_auth::{Keys, TlsKey};
+use strake_nvme_auth::{Groups, Keys, TlsKey};
 use strake_reactor::CoreHandle;
 use strake_units::Nanos;
 
@@ -43,6 +43,8 @@ pub struct TargetConfig {
     pub handshake_time_max: Nanos,
     /// Time for which a failed handshake still counts against its address.
     pub failed_handshake_time: Nanos,
+    /// Groups of DH-HMAC-CHAP that the target accepts.
+    pub proof_groups: Groups,
     /// Keep-alive timeout of a discovery connection whose host requests none.
     pub visit_silence_max: Nanos,
     /// Time for which commands wait for the next device of a paused namespace.
@@ -59,6 +61,7 @@ impl Default for TargetConfig {
             stock: STOCK,
             handshake_time_max: HANDSHAKE_TIME_MAX,
             failed_handshake_time: FAILED_HANDSHAKE_TIME,
+            proof_groups: Groups::default(),
             visit_silence_max: VISIT_SILENCE_MAX,
             pause_time_max: PAUSE_TIME_MAX,
             drain_time_max: Duration::from_secs(DRAIN_SECONDS_MAX),

@@ -68,7 +68,7 @@ fn reply(challenge: &[u8], known: &str, asks: bool) -> (Vec<u8>, Vec<u8>) {
         Group::Null => (Vec::new(), None),
         group => {
             let theirs = &challenge[16 + hash.bytes()..][..group.bytes()];
-            (group.public(&EXPONENT), group.shared(theirs, &EXPONENT))
+            (group.public(&EXPONENT).expect("a value"), group.shared(theirs, &EXPONENT))
         }
     };
     let names = Names { host: HOST.to_owned(), subsystem: SUBSYSTEM.to_owned() };
@@ -123,11 +123,21 @@ fn is_refused(host: &mut Host, why: u8) {
 }
 
 #[test]
+fn a_host_that_offers_no_accepted_group_is_refused() {
+    let machine = range_locked();
+    for group in [Group::Null, Group::Ffdhe8192] {
+        let (mut host, _) = connect(&machine, 0, 0xffff);
+        assert_eq!(say(&mut host, &offer(Hash::Sha256, group)), 0);
+        is_refused(&mut host, 5);
+    }
+}
+
+#[test]
 fn a_host_that_proves_who_it_is_is_served() {
     let machine = range_locked();
     let ways = [
-        (Hash::Sha256, Group::Null, false),
-        (Hash::Sha512, Group::Null, true),
+        (Hash::Sha256, Group::Ffdhe2048, false),
+        (Hash::Sha512, Group::Ffdhe3072, true),
         (Hash::Sha384, Group::Ffdhe2048, true),
     ];
     for (hash, group, asks) in ways {
@@ -161,7 +171,7 @@ fn nothing_is_answered_without_proof_and_no_host_is_kept_out() {
 #[test]
 fn a_host_without_a_secret_is_refused() {
     let machine = range_locked();
-    for group in [Group::Null, Group::Ffdhe2048] {
+    for group in [Group::Ffdhe2048, Group::Ffdhe3072] {
         let (mut host, _) = connect(&machine, 0, 0xffff);
         say(&mut host, &offer(Hash::Sha256, group));
         let (challenge, _) = hear(&mut host, 4096);
@@ -171,11 +181,11 @@ fn a_host_without_a_secret_is_refused() {
     assert_eq!(machine.target.exports()[0].connections, 0);
     // A response is valid for one challenge.
     let (mut first, _) = connect(&machine, 0, 0xffff);
-    say(&mut first, &offer(Hash::Sha256, Group::Null));
+    say(&mut first, &offer(Hash::Sha256, Group::Ffdhe2048));
     let (challenge, _) = hear(&mut first, 4096);
     let (message, _) = reply(&challenge, SECRET, false);
     let (mut second, _) = connect(&machine, 0, 0xffff);
-    say(&mut second, &offer(Hash::Sha256, Group::Null));
+    say(&mut second, &offer(Hash::Sha256, Group::Ffdhe2048));
     hear(&mut second, 4096);
     assert_eq!(say(&mut second, &message), 0);
     is_refused(&mut second, 1);
@@ -194,7 +204,7 @@ fn nvmet_auth_a_conversation_out_of_order() {
         (&[&good, &good, &good], 7),
         (&[&success], 7),
         (&[&secure], 3),
-        (&[&offer(Hash::Sha256, Group::Null)[..40].to_vec()], 6),
+        (&[&offer(Hash::Sha256, Group::Ffdhe2048)[..40].to_vec()], 6),
     ] {
         let (mut host, _) = connect(&machine, 0, 0xffff);
         for message in messages {
@@ -211,7 +221,7 @@ fn nvmet_auth_a_conversation_out_of_order() {
 fn commands_of_authentication_are_bounded() {
     let machine = range_locked();
     let (mut host, _) = connect(&machine, 0, 0xffff);
-    let message = offer(Hash::Sha256, Group::Null);
+    let message = offer(Hash::Sha256, Group::Ffdhe2048);
     let length = message.len() as u32;
     let carried = Sgl::InCapsule { offset: 0, length };
     for (sgl, words, status) in [
@@ -254,11 +264,11 @@ fn commands_of_authentication_are_bounded() {
 fn keys_are_those_of_the_moment_of_connecting() {
     let machine = range_locked();
     let (mut admin, _) = connect(&machine, 0, 0xffff);
-    prove(&mut admin, Hash::Sha256, Group::Null, false);
+    prove(&mut admin, Hash::Sha256, Group::Ffdhe2048, false);
     machine.target.set_keys(HOST, Some(Keys { host: secret(OTHER), controller: None }));
     admin.enable();
     let (mut late, _) = connect(&machine, 0, 0xffff);
-    say(&mut late, &offer(Hash::Sha256, Group::Null));
+    say(&mut late, &offer(Hash::Sha256, Group::Ffdhe2048));
     let (challenge, _) = hear(&mut late, 4096);
     assert_eq!(say(&mut late, &reply(&challenge, SECRET, false).0), 0);
     is_refused(&mut late, 1);
@@ -275,7 +285,7 @@ fn a_host_that_does_not_prove_itself_in_time_is_let_go() {
     let machine = Machine::set_up(Arc::new(RamDevice::new(BLOCKS, BlockSize::B4096)), config);
     machine.target.set_keys(HOST, Some(Keys { host: secret(SECRET), controller: None }));
     let (mut host, _) = connect(&machine, 0, 0xffff);
-    say(&mut host, &offer(Hash::Sha256, Group::Null));
+    say(&mut host, &offer(Hash::Sha256, Group::Ffdhe2048));
     assert!(host.pdu().is_none(), "the connection is closed");
 }
 
@@ -285,7 +295,7 @@ fn a_host_that_does_not_prove_who_it_is_is_reported_once() {
     let machine = range_locked();
     for hears in [true, false] {
         let (mut host, _) = connect(&machine, 0, 0xffff);
-        assert_eq!(say(&mut host, &offer(Hash::Sha256, Group::Null)), 0);
+        assert_eq!(say(&mut host, &offer(Hash::Sha256, Group::Ffdhe2048)), 0);
         let (challenge, _) = hear(&mut host, 4096);
         let (message, _) = reply(&challenge, OTHER, false);
         assert_eq!(say(&mut host, &message), 0);
@@ -294,7 +304,7 @@ fn a_host_that_does_not_prove_who_it_is_is_reported_once() {
         }
     }
     let (mut host, _) = connect(&machine, 0, 0xffff);
-    prove(&mut host, Hash::Sha256, Group::Null, false);
+    prove(&mut host, Hash::Sha256, Group::Ffdhe2048, false);
     let from = Some(std::net::IpAddr::from([127, 0, 0, 1]));
     let expected = Rejection { from, reason: Reason::Unproven, host: HOST.to_owned(), count: 2 };
     assert_eq!(machine.target.take_rejections(Nanos(1)), [expected]);

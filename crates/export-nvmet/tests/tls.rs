@@ -321,7 +321,7 @@ fn a_host_that_only_begins_tls_is_given_up() {
 /// The record of a command without data from the host.
 fn sealed(host: &mut Host, opcode: u8) -> Vec<u8> {
     let mut wire = Vec::new();
-    let capsule = common::capsule(opcode, 9, Sgl::Transport { length: 4096 }, &[(1, 1)], &[]);
+    let capsule = capsule(opcode, 9, Sgl::Transport { length: 4096 }, &[(1, 1)], &[]);
     let sealed = host.channel().send(&[std::io::IoSlice::new(&capsule)], |bytes| {
         wire.extend_from_slice(bytes);
         Ok::<_, ()>(bytes.len())
@@ -379,7 +379,7 @@ fn a_record_that_was_changed_behind_an_answered_command_ends_the_connection_too(
 fn a_bare_pdu_inside_of_tls_is_no_record() {
     let machine = range_locked();
     let (_admin, mut io) = controller(&machine);
-    let capsule = common::capsule(2, 9, Sgl::Transport { length: 4096 }, &[(1, 1)], &[]);
+    let capsule = capsule(2, 9, Sgl::Transport { length: 4096 }, &[(1, 1)], &[]);
     io.stream.write_all(&capsule).expect("the target takes bytes");
     assert_eq!(last_words(&mut io).len(), 24, "an alert, and no data");
 }

@@ -83,7 +83,8 @@ impl Claim {
             Group::Null => (Vec::new(), None),
             group => {
                 let session = group.shared(theirs.public, &self.fresh.exponent);
-                (group.public(&self.fresh.exponent), Some(session.ok_or(Doubt::Choice)?))
+                let public = group.public(&self.fresh.exponent);
+                (public.ok_or(Doubt::Choice)?, Some(session.ok_or(Doubt::Choice)?))
             }
         };
         let transaction = self.transaction();

@@ -8,7 +8,7 @@
 //! Messages of the host come in with [`take`](Exchange::take), those for it go out with [`give`](Exchange::give). A
 //! failure is reported as one code and ends the authentication: there is no second try on one connection.
 
-use crate::group::{EXPONENT_BYTES, Group, VALUE_BYTES_MAX};
+use crate::group::{EXPONENT_BYTES, Group, Groups, VALUE_BYTES_MAX};
 use crate::messages::{self, COMMON, DH_HMAC_CHAP, Lead, Negotiate, Reply, id};
 use crate::proof::{Challenge, HASH_BYTES_MAX, Hash, Names, Side, is_same, respond};
 use crate::secret::Secret;
@@ -86,11 +86,12 @@ pub struct Exchange {
     names: Names,
     keys: Keys,
     fresh: Fresh,
+    groups: Groups,
     transaction: u16,
     state: State,
 }
 
-/// Groups in the order of preference: strong enough and not too costly first. A host that asks for none gets none.
+/// Groups in the order of preference: strong enough and not too costly first.
 pub(crate) const GROUPS: [Group; 6] = [
     Group::Ffdhe3072,
     Group::Ffdhe4096,
@@ -101,10 +102,10 @@ pub(crate) const GROUPS: [Group; 6] = [
 ];
 
 impl Exchange {
-    /// Begins one.
+    /// Begins one that uses a group of `groups`.
     #[must_use]
-    pub const fn new(names: Names, keys: Keys, fresh: Fresh) -> Self {
-        Self { names, keys, fresh, transaction: 0, state: State::Negotiating }
+    pub const fn new(names: Names, keys: Keys, fresh: Fresh, groups: Groups) -> Self {
+        Self { names, keys, fresh, groups, transaction: 0, state: State::Negotiating }
     }
 
     /// Takes a message of the host.
@@ -134,7 +135,7 @@ impl Exchange {
         let expected = match (lead.kind, lead.id, &self.state) {
             (COMMON, id::NEGOTIATE, State::Negotiating) => {
                 self.transaction = lead.transaction;
-                return negotiate(message).map(State::Challenging);
+                return negotiate(message, self.groups).map(State::Challenging);
             }
             // The host gives up; a failure needs no answer.
             (COMMON | DH_HMAC_CHAP, id::FAILURE_2, _) => return Ok(State::Failed),
@@ -213,10 +214,8 @@ impl Exchange {
     }
 
     fn challenge(&self, Terms { hash, group }: Terms) -> Vec<u8> {
-        let public = match group {
-            Group::Null => Vec::new(),
-            group => group.public(&self.fresh.exponent),
-        };
+        // Without memory for the computation, the host rejects a challenge without a value.
+        let public = group.public(&self.fresh.exponent).unwrap_or_default();
         let values = (self.challenge_of(hash), &public[..]);
         messages::challenge(self.transaction, (hash, group), self.fresh.sequence, values)
     }
@@ -237,13 +236,14 @@ impl Exchange {
     }
 }
 
-fn negotiate(message: &[u8]) -> Result<Terms, Failure> {
+fn negotiate(message: &[u8], groups: Groups) -> Result<Terms, Failure> {
     let offer = Negotiate::parse(message).ok_or(Failure::Payload)?;
     if offer.secure_channel != 0 {
         return Err(Failure::SecureChannel);
     }
     let hashes = [Hash::Sha512, Hash::Sha384, Hash::Sha256];
     let hash = hashes.into_iter().find(|hash| offer.hashes.contains(&(*hash as u8)));
-    let group = GROUPS.into_iter().find(|group| offer.groups.contains(&(*group as u8)));
+    let both = |group: &Group| groups.contains(*group) && offer.groups.contains(&(*group as u8));
+    let group = GROUPS.into_iter().find(both);
     Ok(Terms { hash: hash.ok_or(Failure::Hash)?, group: group.ok_or(Failure::Group)? })
 }

@@ -1,7 +1,7 @@
 //! Groups for the key exchange.
 
-use crypto_bigint::modular::{BoxedMontyForm, BoxedMontyParams};
-use crypto_bigint::{BoxedUint, Odd};
+use openssl::bn::{BigNum, BigNumContext, BigNumRef};
+use openssl::error::ErrorStack;
 
 /// A group (Base, Figure 450); those with numbers are of RFC 7919, appendix A.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -18,6 +18,37 @@ pub enum Group {
     Ffdhe6144 = 4,
     /// `ffdhe8192`.
     Ffdhe8192 = 5,
+}
+
+/// Groups that a controller accepts.
+///
+/// A host without a key exchange is exposed: who records its authentication can try secrets at leisure. A large group
+/// costs the controller tens of milliseconds for a host that has not proven anything yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Groups(u8);
+
+impl Groups {
+    /// Every group, also the one that is none.
+    pub const ALL: Self = Self(0b11_1111);
+
+    /// The set of these groups.
+    #[must_use]
+    pub fn of(groups: &[Group]) -> Self {
+        Self(groups.iter().fold(0, |set, group| set | 1 << *group as u8))
+    }
+
+    /// True if the set has this group.
+    #[must_use]
+    pub const fn contains(self, group: Group) -> bool {
+        self.0 & 1 << group as u8 != 0
+    }
+}
+
+impl Default for Groups {
+    /// `ffdhe2048` and `ffdhe3072`, which every host with a key exchange has.
+    fn default() -> Self {
+        Self::of(&[Group::Ffdhe2048, Group::Ffdhe3072])
+    }
 }
 
 /// Bytes of the largest value.
@@ -102,43 +133,51 @@ impl Group {
         prime
     }
 
-    /// What the other side is sent for a private exponent.
+    /// What the other side is sent for a private exponent. `None` in the group that is none, or if OpenSSL has no
+    /// memory.
     #[must_use]
-    pub fn public(self, exponent: &[u8; EXPONENT_BYTES]) -> Vec<u8> {
-        self.power(&[2], exponent).unwrap_or_default()
+    pub fn public(self, exponent: &[u8; EXPONENT_BYTES]) -> Option<Vec<u8>> {
+        if self == Self::Null {
+            return None;
+        }
+        let generator = BigNum::from_u32(2).ok()?;
+        self.power(&generator, exponent).ok()
     }
 
     /// What both sides have in common. `None` when the other side's value is not one of the group, or one that would
     /// make the result known to everybody (RFC 7919, section 5.1).
     #[must_use]
     pub fn shared(self, theirs: &[u8], exponent: &[u8; EXPONENT_BYTES]) -> Option<Vec<u8>> {
-        if theirs.len() != self.bytes() {
+        if self == Self::Null || theirs.len() != self.bytes() {
             return None;
         }
-        let bits = self.bits();
-        let value = BoxedUint::from_be_slice(theirs, bits).ok()?;
-        let prime = BoxedUint::from_be_slice(&self.prime(), bits).ok()?;
-        let one = BoxedUint::one_with_precision(bits);
-        if value <= one || value >= prime.wrapping_sub(&one) {
+        let value = BigNum::from_slice(theirs).ok()?;
+        let mut last = BigNum::from_slice(&self.prime()).ok()?;
+        last.sub_word(1).ok()?;
+        if *value <= *BigNum::from_u32(1).ok()? || value >= last {
             return None;
         }
-        self.power(theirs, exponent)
+        self.power(&value, exponent).ok()
     }
 
-    const fn bits(self) -> u32 {
-        self.bytes() as u32 * 8
-    }
-
-    /// A power modulo the prime, with as many bytes as the prime has. `None` in the group that is none.
-    fn power(self, base: &[u8], exponent: &[u8; EXPONENT_BYTES]) -> Option<Vec<u8>> {
-        let bits = self.bits();
-        let prime = BoxedUint::from_be_slice(&self.prime(), bits).ok()?;
-        let prime = Option::<Odd<BoxedUint>>::from(Odd::new(prime))?;
-        let params = BoxedMontyParams::new(prime);
-        let base = BoxedUint::from_be_slice(base, bits).ok()?;
-        let exponent = BoxedUint::from_be_slice(exponent, EXPONENT_BYTES as u32 * 8).ok()?;
-        let power = BoxedMontyForm::new(base, &params).pow(&exponent).retrieve();
-        Some(power.to_be_bytes().to_vec())
+    /// A power modulo the prime, with as many bytes as the prime has, in a time that does not depend on the exponent.
+    fn power(
+        self,
+        base: &BigNumRef,
+        exponent: &[u8; EXPONENT_BYTES],
+    ) -> Result<Vec<u8>, ErrorStack> {
+        let prime = BigNum::from_slice(&self.prime())?;
+        let mut secret = BigNum::new_secure()?;
+        secret.copy_from_slice(exponent)?;
+        secret.set_const_time();
+        let mut power = BigNum::new_secure()?;
+        let mut context = BigNumContext::new_secure()?;
+        let result = power.mod_exp(base, &secret, &prime, &mut context);
+        let bytes = result.and_then(|()| power.to_vec_padded(self.bytes() as i32));
+        // `BN_free` does not overwrite them.
+        secret.clear();
+        power.clear();
+        bytes
     }
 }
 

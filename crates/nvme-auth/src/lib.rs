@@ -26,7 +26,7 @@ mod tests;
 
 pub use claim::{Claim, Doubt};
 pub use exchange::{Answer, Exchange, Failure, Fresh, Keys, MESSAGE_BYTES_MAX};
-pub use group::{EXPONENT_BYTES, Group};
+pub use group::{EXPONENT_BYTES, Group, Groups};
 pub use proof::{Challenge, Hash, Names, Side, respond};
 pub use psk::{Identity, Psk, PskHash, TlsKey, TlsKeyError};
 pub use secret::{Secret, SecretError};

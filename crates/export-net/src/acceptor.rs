@@ -7,9 +7,10 @@ use crate::limits::{
 };
 use crate::peer::Peer;
 use crate::place::place_of;
-use crate::protocol::{AcceptedConnection, Listener, Next, Protocol};
+use crate::protocol::{AcceptedConnection, Listener, Next, Protocol, Step};
 use crate::service::{Lane, Setup, Ticket};
 use crate::session_poller::Order;
+use crate::step_worker::{StepJob, StepWorker, Stepped};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use std::cmp::Reverse;
@@ -41,9 +42,10 @@ impl Stop {
 
 /// A peer whose negotiation has not finished.
 struct Candidate<P: Protocol> {
+    number: u64,
     peer: Peer,
     ticket: Ticket,
-    handshake: P::Handshake,
+    handshake: Progress<P>,
     out: Vec<u8>,
     /// The number of sent bytes of `out`.
     sent: usize,
@@ -56,6 +58,17 @@ struct Candidate<P: Protocol> {
     /// The time limit of the current part, if it has one.
     part_deadline: Option<Nanos>,
     ending: Ending,
+    /// Shows the worker that the candidate still exists.
+    alive: Arc<()>,
+}
+
+/// The negotiation with a candidate.
+enum Progress<P: Protocol> {
+    Here(P::Handshake),
+    /// The worker executes a step.
+    AtWorker,
+    /// The worker has executed this step.
+    Stepped(P::Handshake, Step<P::Admission>),
 }
 
 /// The action after the output of a candidate was sent.
@@ -84,6 +97,9 @@ pub(crate) struct Acceptor<P: Protocol> {
     /// Peers that were closed because there was no ticket. Relaxed: a count orders no other access.
     turned_away: Arc<AtomicU64>,
     candidates: Vec<Candidate<P>>,
+    /// The number of the next candidate.
+    next_number: u64,
+    worker: StepWorker<P>,
     failed_handshakes: FailedHandshakes,
     /// Peers rejected at the limit of their address since the last pause.
     refused: usize,
@@ -98,9 +114,10 @@ impl<P: Protocol> Acceptor<P> {
         lanes: Vec<Lane<P>>,
         setup: Setup,
         stopping: Stop,
-    ) -> Self {
+    ) -> io::Result<Self> {
         let tickets = Arc::new(AtomicU32::new(0));
-        Self {
+        let worker = StepWorker::new(setup.worker_thread, Arc::clone(&protocol))?;
+        Ok(Self {
             listener,
             protocol,
             lanes,
@@ -109,13 +126,15 @@ impl<P: Protocol> Acceptor<P> {
             tickets,
             turned_away: Arc::default(),
             candidates: Vec::new(),
+            next_number: 0,
+            worker,
             failed_handshakes: FailedHandshakes::new(
                 setup.candidates_max,
                 setup.failed_handshake_time,
             ),
             refused: 0,
             resting: None,
-        }
+        })
     }
 
     /// The counter of peers that were closed because there was no ticket.
@@ -128,6 +147,7 @@ impl<P: Protocol> Acceptor<P> {
     pub(crate) fn run(mut self) {
         while self.wait() {
             let now = monotonic();
+            self.take_steps();
             // Finished candidates make room before a new peer is rejected.
             self.negotiate(now);
             if self.resting.is_none_or(|until| now >= until) {
@@ -139,11 +159,13 @@ impl<P: Protocol> Acceptor<P> {
 
     /// Waits for an event; returns false after the stop message.
     fn wait(&self) -> bool {
-        let mut fds = Vec::with_capacity(2 + self.candidates.len());
+        let mut fds = Vec::with_capacity(3 + self.candidates.len());
         fds.push(PollFd::new(&*self.stopping.0, PollFlags::IN));
         let accepting = if self.resting.is_none() { PollFlags::IN } else { PollFlags::empty() };
         fds.push(PollFd::from_borrowed_fd(self.listener.socket(), accepting));
-        for candidate in &self.candidates {
+        fds.push(PollFd::from_borrowed_fd(self.worker.socket(), PollFlags::IN));
+        // The socket of a candidate whose step is being executed would stay readable, or broken.
+        for candidate in self.candidates.iter().filter(|candidate| !candidate.is_at_worker()) {
             let wants = if candidate.is_sending() { PollFlags::OUT } else { PollFlags::IN };
             fds.push(PollFd::new(&candidate.peer, wants));
         }
@@ -202,10 +224,13 @@ impl<P: Protocol> Acceptor<P> {
             return;
         };
         let (handshake, out) = self.protocol.greet(address);
+        let number = self.next_number;
+        self.next_number += 1;
         self.candidates.push(Candidate {
+            number,
             peer: Peer::new(socket, Input::new(self.setup.input_bytes)),
             ticket,
-            handshake,
+            handshake: Progress::Here(handshake),
             out,
             sent: 0,
             place,
@@ -213,6 +238,7 @@ impl<P: Protocol> Acceptor<P> {
             deadline: now.plus(self.setup.handshake_time_max),
             part_deadline: None,
             ending: Ending::None,
+            alive: Arc::default(),
         });
     }
 
@@ -244,10 +270,25 @@ impl<P: Protocol> Acceptor<P> {
             .map(|(index, _)| index)
     }
 
+    /// Takes the steps that the worker has executed. The candidate of a step may be gone.
+    fn take_steps(&mut self) {
+        for Stepped { candidate, result } in self.worker.take() {
+            let place = self.candidates.iter_mut().find(|known| known.number == candidate);
+            let Some(candidate) = place else { continue };
+            match result {
+                Some((handshake, out, step)) => {
+                    candidate.out = out;
+                    candidate.handshake = Progress::Stepped(handshake, step);
+                }
+                None => candidate.deadline = Nanos::default(),
+            }
+        }
+    }
+
     fn negotiate(&mut self, now: Nanos) {
         let mut index = 0;
         while let Some(candidate) = self.candidates.get_mut(index) {
-            match candidate.advance(now, &self.protocol) {
+            match candidate.advance(now, &*self.protocol, &mut self.worker) {
                 Fate::Waits => index += 1,
                 Fate::Gone => self.give_up(index, now),
                 Fate::Served(admission) => {
@@ -313,7 +354,16 @@ impl<P: Protocol> Candidate<P> {
         self.part_deadline = time_max.map(|time| begun.unwrap_or_else(|| now.plus(time)));
     }
 
-    fn advance(&mut self, now: Nanos, protocol: &P) -> Fate<P::Admission> {
+    const fn is_at_worker(&self) -> bool {
+        matches!(self.handshake, Progress::AtWorker)
+    }
+
+    fn advance(
+        &mut self,
+        now: Nanos,
+        protocol: &P,
+        worker: &mut StepWorker<P>,
+    ) -> Fate<P::Admission> {
         if now >= self.due() {
             return Fate::Gone;
         }
@@ -322,21 +372,33 @@ impl<P: Protocol> Candidate<P> {
         self.peer.begin_turn();
         // The loop is limited by the length of a negotiation.
         loop {
-            if !self.send() {
-                return Fate::Gone;
-            }
-            if self.is_sending() {
-                return Fate::Waits;
-            }
-            if self.ending == Ending::Close {
-                return Fate::Gone;
-            }
-            let input = self.peer.input();
-            let step = protocol.step(&mut self.handshake, input.bytes(), &mut self.out);
-            input.consume(step.taken);
-            self.note_part(now, protocol.part_time_max(&self.handshake));
-            match step.next {
-                Next::More if step.taken > 0 => {}
+            let (handshake, step) = match self.take_progress() {
+                Progress::AtWorker => return Fate::Waits,
+                Progress::Stepped(handshake, step) => (handshake, step),
+                Progress::Here(mut handshake) => {
+                    // Everything is sent before the next step.
+                    let sent = self.send();
+                    if !sent || !self.is_sending() && self.ending == Ending::Close {
+                        return Fate::Gone;
+                    }
+                    if self.is_sending() {
+                        self.handshake = Progress::Here(handshake);
+                        return Fate::Waits;
+                    }
+                    let input = self.peer.input().bytes();
+                    if protocol.is_costly(&handshake, input) {
+                        return self.submit(handshake, worker);
+                    }
+                    let step = protocol.step(&mut handshake, input, &mut self.out);
+                    (handshake, step)
+                }
+            };
+            let Step { taken, next } = step;
+            self.peer.input().consume(taken);
+            self.note_part(now, protocol.part_time_max(&handshake));
+            self.handshake = Progress::Here(handshake);
+            match next {
+                Next::More if taken > 0 => {}
                 Next::More => match self.peer.fill() {
                     Received::Full(_) | Received::Short(_) => {}
                     Received::Blocked => return Fate::Waits,
@@ -346,6 +408,25 @@ impl<P: Protocol> Candidate<P> {
                 Next::Serve(admission) => return Fate::Served(admission),
                 Next::Close => self.ending = Ending::Close,
             }
+        }
+    }
+
+    const fn take_progress(&mut self) -> Progress<P> {
+        std::mem::replace(&mut self.handshake, Progress::AtWorker)
+    }
+
+    /// Has the worker execute the next step.
+    fn submit(
+        &mut self,
+        handshake: P::Handshake,
+        worker: &mut StepWorker<P>,
+    ) -> Fate<P::Admission> {
+        let (candidate, place) = (self.number, self.place);
+        let input = self.peer.input().bytes().to_vec();
+        let alive = Arc::downgrade(&self.alive);
+        match worker.submit(StepJob { candidate, place, handshake, input, alive }) {
+            true => Fate::Waits,
+            false => Fate::Gone,
         }
     }
 

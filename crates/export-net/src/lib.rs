@@ -21,6 +21,7 @@ mod connection_slots;
 mod device;
 pub mod error;
 mod failed_handshakes;
+mod fair_queue;
 pub mod limits;
 mod peer;
 mod place;
@@ -28,6 +29,7 @@ mod pools;
 pub mod protocol;
 mod service;
 mod session_poller;
+mod step_worker;
 mod stock;
 
 pub use admission::{Ability, Access, Removal, Rights, SharedRights};

@@ -25,6 +25,13 @@ pub const REST_AFTER_REFUSALS: Nanos = Nanos(100 * Nanos::MILLI.0);
 /// with the most candidates is closed.
 pub const UNDISTURBED_TIME: Nanos = Nanos(100 * Nanos::MILLI.0);
 
+/// Time in which one address may use [`COMPUTE_TIME_PER_ADDRESS`].
+pub const COMPUTE_WINDOW: Nanos = Nanos::SECOND;
+
+/// Time of costly steps that are executed for the peers of one address in a window: a tenth of one processor, enough
+/// for some fifty authentications per second.
+pub const COMPUTE_TIME_PER_ADDRESS: Nanos = Nanos(100 * Nanos::MILLI.0);
+
 /// Time for which a connection keeps its own memory after all of that memory was returned.
 pub const REST_AFTER_USE: Nanos = Nanos::SECOND;
 

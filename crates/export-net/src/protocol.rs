@@ -65,13 +65,20 @@ pub trait Protocol: Send + Sync + Sized + 'static {
     fn greet(self: &Arc<Self>, from: Option<IpAddr>) -> (Self::Handshake, Vec<u8>);
 
     /// Processes the bytes that a peer has sent; output is appended to `out`. Called only when all earlier output was
-    /// sent, so a peer that never reads causes no growth. Runs on the control thread.
+    /// sent, so a peer that never reads causes no growth. Runs on the control thread, or on its worker thread.
     fn step(
         &self,
         handshake: &mut Self::Handshake,
         input: &[u8],
         out: &mut Vec<u8>,
     ) -> Step<Self::Admission>;
+
+    /// True if the next step, with these bytes, may compute for long. A worker thread then executes it, fair between
+    /// addresses and within a budget of each, and the control thread continues with other peers.
+    fn is_costly(&self, handshake: &Self::Handshake, input: &[u8]) -> bool {
+        let _ = (handshake, input);
+        false
+    }
 
     /// The time limit of the current part of the negotiation, from its start: expensive parts have shorter limits.
     /// `None` if only the limit of the whole applies.

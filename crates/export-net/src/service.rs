@@ -23,6 +23,8 @@ use strake_units::Nanos;
 pub struct Setup {
     /// The name of the accepting thread.
     pub thread: &'static str,
+    /// The name of the thread that executes costly steps of negotiations.
+    pub worker_thread: &'static str,
     /// The plural noun for peers in messages.
     pub peers: &'static str,
     /// Concurrent connections, negotiating or served.
@@ -172,6 +174,10 @@ impl<P: Protocol> Service<P> {
         let (stop, stopping) = Stop::pair().map_err(no_thread)?;
         let lanes = open_lanes(cores, &protocol, &setup)?;
         let acceptor = Acceptor::new(listener, protocol, lanes.clone(), setup, stopping);
+        let acceptor = acceptor.map_err(|source| {
+            lanes.iter().cloned().for_each(Lane::close);
+            no_thread(source)
+        })?;
         let turned_away = acceptor.turned_away();
         match Builder::new().name(setup.thread.into()).spawn(move || acceptor.run()) {
             Ok(thread) => Ok(Self { lanes, stop, turned_away, thread: Some(thread) }),

@@ -55,6 +55,15 @@ impl Beginning {
         matches!(self.stage, Stage::Securing(_))
     }
 
+    /// True if the next step, with these bytes, performs a TLS handshake or an authentication.
+    pub(crate) fn is_costly(&self, input: &[u8]) -> bool {
+        match &self.stage {
+            Stage::Opening => input.first() == Some(&TLS_HANDSHAKE),
+            Stage::Securing(_) => !input.is_empty(),
+            Stage::Talking(handshake) => handshake.is_proving() && !input.is_empty(),
+        }
+    }
+
     /// Processes the bytes that the host has sent; responses are appended to `out`.
     pub(crate) fn step(&mut self, input: &[u8], out: &mut Vec<u8>) -> Step<Accepted> {
         if let (Stage::Opening, Some(&first)) = (&self.stage, input.first()) {

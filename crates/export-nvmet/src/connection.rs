@@ -296,6 +296,10 @@ impl Protocol for Registry {
         beginning.step(input, out)
     }
 
+    fn is_costly(&self, beginning: &Beginning, input: &[u8]) -> bool {
+        beginning.is_costly(input)
+    }
+
     fn part_time_max(&self, beginning: &Beginning) -> Option<Nanos> {
         beginning.is_securing().then_some(TLS_TIME_MAX)
     }

@@ -163,6 +163,12 @@ pub enum Handshake<D: Directory> {
 }
 
 impl<D: Directory> Handshake<D> {
+    /// True if the host authenticates.
+    #[must_use]
+    pub const fn is_proving(&self) -> bool {
+        matches!(self, Self::Proving(_))
+    }
+
     /// Processes the bytes that the host has sent; responses are appended to `out`.
     pub fn step(&mut self, input: &[u8], directory: &D, out: &mut Vec<u8>) -> Step<D::Admission> {
         let step = match self {

@@ -176,6 +176,7 @@ impl Target {
         let registry = Arc::new(Registry::new(cores.clone(), &config, reservation_thread));
         let setup = Setup {
             thread: "strake-nvmet",
+            worker_thread: "strake-nvmet-st",
             peers: "NVMe/TCP hosts",
             connections_max: config.connections_max,
             candidates_max: CANDIDATES_MAX,

@@ -1,29 +1,41 @@
-//! Timeouts of candidates, with a clock that only the test moves; and, in `accepting`, the admission of candidates.
+//! Timeouts of candidates, with a clock that only the test moves; and, in `accepting`, the admission of candidates; and, in `costly`, steps that the worker
+//! executes.
 
 mod accepting;
+mod costly;
 
-use super::{Candidate, Ending, Fate};
+use super::{Candidate, Ending, Fate, Progress};
 use crate::connection_slots::{ConnectionSlots, Export};
 use crate::peer::Peer;
 use crate::protocol::{AcceptedConnection, After, Connection, CoreContext, Next, Protocol, Step};
 use crate::service::Ticket;
+use crate::step_worker::StepWorker;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Mutex};
+use std::thread;
 use strake_block::DeviceError;
 use strake_reactor::Sleep;
 use strake_tls::Input;
 use strake_units::Nanos;
 
 const WHOLE: Nanos = Nanos(10 * Nanos::SECOND.0);
+/// The name of the worker thread.
+const WORKER: &str = "test-steps";
 const PART: Nanos = Nanos(5 * Nanos::SECOND.0);
 
-/// A protocol of bytes: `(` starts a part with a limit of its own, `)` ends it, `!` ends the negotiation; others have
-/// no effect.
-struct Brackets;
+/// A protocol of bytes: `(` starts a part with a limit of its own, `)` ends it, `!` ends the negotiation, `*` is costly
+/// and waits for the gate, `?` is costly and panics; others have no effect.
+#[derive(Default)]
+struct Brackets {
+    /// Held by a test that stops costly steps.
+    gate: Mutex<()>,
+    /// Bytes processed by the worker.
+    at_worker: Mutex<Vec<u8>>,
+}
 
 /// Whether the negotiation is in such a part.
 struct Inside(bool);
@@ -40,9 +52,21 @@ impl Protocol for Brackets {
 
     fn step(&self, inside: &mut Inside, input: &[u8], _: &mut Vec<u8>) -> Step<()> {
         let Some(&byte) = input.first() else { return Step { taken: 0, next: Next::More } };
+        if thread::current().name() == Some(WORKER) {
+            self.at_worker.lock().expect("no panic").push(byte);
+        }
+        match byte {
+            b'*' => drop(self.gate.lock().expect("no panic")),
+            b'?' => panic!("a defect of the protocol"),
+            _ => {}
+        }
         inside.0 = byte == b'(' || inside.0 && byte != b')';
         let next = if byte == b'!' { Next::Serve(()) } else { Next::More };
         Step { taken: 1, next }
+    }
+
+    fn is_costly(&self, _: &Inside, input: &[u8]) -> bool {
+        matches!(input.first(), Some(b'*' | b'?'))
     }
 
     fn part_time_max(&self, inside: &Inside) -> Option<Nanos> {
@@ -102,9 +126,10 @@ fn candidate() -> (Candidate<Brackets>, OwnedFd) {
         .expect("a pair of sockets");
     let ticket = Ticket::take(&Arc::new(AtomicU32::new(0)), 1).expect("the first");
     let candidate = Candidate {
+        number: 0,
         peer: Peer::new(ours, Input::new(4096)),
         ticket,
-        handshake: Inside(false),
+        handshake: Progress::Here(Inside(false)),
         out: Vec::new(),
         sent: 0,
         place: None,
@@ -112,6 +137,7 @@ fn candidate() -> (Candidate<Brackets>, OwnedFd) {
         deadline: WHOLE,
         part_deadline: None,
         ending: Ending::None,
+        alive: Arc::default(),
     };
     (candidate, theirs)
 }
@@ -119,9 +145,11 @@ fn candidate() -> (Candidate<Brackets>, OwnedFd) {
 /// The outcome of a peer that sends `said` at these seconds, and its timeout if it sends nothing further.
 fn check(said: &[(u64, &str)], expected: Result<u64, &str>) {
     let (mut candidate, theirs) = candidate();
+    let protocol = Arc::new(Brackets::default());
+    let mut worker = StepWorker::new(WORKER, Arc::clone(&protocol)).expect("an event");
     for &(second, bytes) in said {
         rustix::io::write(&theirs, bytes.as_bytes()).expect("the socket takes it");
-        match candidate.advance(Nanos(second * Nanos::SECOND.0), &Brackets) {
+        match candidate.advance(Nanos(second * Nanos::SECOND.0), &protocol, &mut worker) {
             Fate::Waits => {}
             Fate::Gone => return assert_eq!(expected, Err("gone"), "{said:?}"),
             Fate::Served(()) => return assert_eq!(expected, Err("served"), "{said:?}"),
@@ -129,8 +157,9 @@ fn check(said: &[(u64, &str)], expected: Result<u64, &str>) {
     }
     let due = candidate.due();
     assert_eq!(expected, Ok(due.0 / Nanos::SECOND.0), "{said:?}");
-    assert!(matches!(candidate.advance(Nanos(due.0 - 1), &Brackets), Fate::Waits), "{said:?}");
-    assert!(matches!(candidate.advance(due, &Brackets), Fate::Gone), "{said:?}");
+    let early = candidate.advance(Nanos(due.0 - 1), &protocol, &mut worker);
+    assert!(matches!(early, Fate::Waits), "{said:?}");
+    assert!(matches!(candidate.advance(due, &protocol, &mut worker), Fate::Gone), "{said:?}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Admission of peers without a thread: successive rounds of accepts, for connections that were made before.
 
-use super::Brackets;
+use super::{Brackets, WORKER};
 use crate::acceptor::{Acceptor, Stop};
 use crate::limits::{BACKLOG, REFUSALS_UNTIL_REST, REST_AFTER_REFUSALS, UNDISTURBED_TIME};
 use crate::protocol::Listener;
@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use strake_units::Nanos;
 
-const NEAR: Ipv4Addr = Ipv4Addr::LOCALHOST;
+pub(super) const NEAR: Ipv4Addr = Ipv4Addr::LOCALHOST;
 const FAR: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 const PER_ADDRESS: usize = 4;
 const CANDIDATES: usize = 6;
@@ -33,7 +33,7 @@ impl Listener for Port {
 }
 
 /// An acceptor and its address.
-fn open() -> (Acceptor<Brackets>, SocketAddr) {
+pub(super) fn open() -> (Acceptor<Brackets>, SocketAddr) {
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
     bind(&socket, &SocketAddr::from((NEAR, 0))).expect("a port is free");
     rustix::net::listen(&socket, BACKLOG).expect("it is bound");
@@ -42,6 +42,7 @@ fn open() -> (Acceptor<Brackets>, SocketAddr) {
     let address = listener.local_addr().expect("it is bound");
     let setup = Setup {
         thread: "test",
+        worker_thread: WORKER,
         peers: "nobody",
         connections_max: 100,
         candidates_max: CANDIDATES,
@@ -53,11 +54,12 @@ fn open() -> (Acceptor<Brackets>, SocketAddr) {
     };
     let (_, stopping) = Stop::pair().expect("an event");
     let port = Box::new(Port(listener));
-    (Acceptor::new(port, Arc::new(Brackets), Vec::new(), setup, stopping), address)
+    let acceptor = Acceptor::new(port, Arc::new(Brackets::default()), Vec::new(), setup, stopping);
+    (acceptor.expect("an event"), address)
 }
 
 /// A connection from `from`, which waits for the accept whether it is dropped or not.
-fn dial(from: Ipv4Addr, to: SocketAddr) -> OwnedFd {
+pub(super) fn dial(from: Ipv4Addr, to: SocketAddr) -> OwnedFd {
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
     bind(&socket, &SocketAddr::from((from, 0))).expect("all of 127.0.0.0/8 is here");
     connect(&socket, &to).expect("somebody listens");

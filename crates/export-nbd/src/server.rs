@@ -94,6 +94,12 @@ impl Server {
         self.service.turned_away()
     }
 
+    /// The number of panics while connections were negotiated. Each one is a defect; the affected peers were closed.
+    #[must_use]
+    pub fn panics(&self) -> u64 {
+        self.service.panics()
+    }
+
     /// Returns the TCP address of the server, with the port that the kernel chose if none was given; `None` for a Unix
     /// socket.
     #[must_use]

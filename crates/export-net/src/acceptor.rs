@@ -10,13 +10,14 @@ use crate::place::place_of;
 use crate::protocol::{AcceptedConnection, Listener, Next, Protocol, Step};
 use crate::service::{Lane, Setup, Ticket};
 use crate::session_poller::Order;
-use crate::step_worker::{StepJob, StepWorker, Stepped};
+use crate::step_worker::{StepJob, StepResult, StepWorker, Stepped};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use std::cmp::Reverse;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use strake_reactor::monotonic;
@@ -96,6 +97,8 @@ pub(crate) struct Acceptor<P: Protocol> {
     tickets: Arc<AtomicU32>,
     /// Peers that were closed because there was no ticket. Relaxed: a count orders no other access.
     turned_away: Arc<AtomicU64>,
+    /// Steps and rounds that panicked. Relaxed, as above.
+    panics: Arc<AtomicU64>,
     candidates: Vec<Candidate<P>>,
     /// The number of the next candidate.
     next_number: u64,
@@ -125,6 +128,7 @@ impl<P: Protocol> Acceptor<P> {
             stopping,
             tickets,
             turned_away: Arc::default(),
+            panics: Arc::default(),
             candidates: Vec::new(),
             next_number: 0,
             worker,
@@ -142,9 +146,28 @@ impl<P: Protocol> Acceptor<P> {
         Arc::clone(&self.turned_away)
     }
 
+    /// The counter of panics.
+    pub(crate) fn panics(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.panics)
+    }
+
     /// Runs until it is stopped. It then closes the candidates (CVE-2024-7409: a client that keeps its socket open
     /// while the server stops must find a closed connection, not a half-closed one).
     pub(crate) fn run(mut self) {
+        // The panic hook reports a panic. Peers cause the input, so one of them must not end the service for all others.
+        while catch_unwind(AssertUnwindSafe(|| self.serve())).is_err() {
+            self.start_over(monotonic());
+        }
+    }
+
+    /// Closes every candidate after a panic, because one of them has probably caused it, and pauses.
+    fn start_over(&mut self, now: Nanos) {
+        self.panics.fetch_add(1, Ordering::Relaxed);
+        self.candidates.clear();
+        self.resting = Some(now.plus(REST));
+    }
+
+    fn serve(&mut self) {
         while self.wait() {
             let now = monotonic();
             self.take_steps();
@@ -276,11 +299,14 @@ impl<P: Protocol> Acceptor<P> {
             let place = self.candidates.iter_mut().find(|known| known.number == candidate);
             let Some(candidate) = place else { continue };
             match result {
-                Some((handshake, out, step)) => {
+                Some(StepResult { handshake, out, step }) => {
                     candidate.out = out;
                     candidate.handshake = Progress::Stepped(handshake, step);
                 }
-                None => candidate.deadline = Nanos::default(),
+                None => {
+                    self.panics.fetch_add(1, Ordering::Relaxed);
+                    candidate.deadline = Nanos::default();
+                }
             }
         }
     }

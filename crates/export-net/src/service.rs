@@ -150,6 +150,7 @@ pub struct Service<P: Protocol> {
     lanes: Vec<Lane<P>>,
     stop: Stop,
     turned_away: Arc<AtomicU64>,
+    panics: Arc<AtomicU64>,
     /// `None` after the join.
     thread: Option<JoinHandle<()>>,
 }
@@ -178,9 +179,9 @@ impl<P: Protocol> Service<P> {
             lanes.iter().cloned().for_each(Lane::close);
             no_thread(source)
         })?;
-        let turned_away = acceptor.turned_away();
+        let (turned_away, panics) = (acceptor.turned_away(), acceptor.panics());
         match Builder::new().name(setup.thread.into()).spawn(move || acceptor.run()) {
-            Ok(thread) => Ok(Self { lanes, stop, turned_away, thread: Some(thread) }),
+            Ok(thread) => Ok(Self { lanes, stop, turned_away, panics, thread: Some(thread) }),
             Err(source) => {
                 lanes.into_iter().for_each(Lane::close);
                 Err(no_thread(source))
@@ -192,6 +193,12 @@ impl<P: Protocol> Service<P> {
     #[must_use]
     pub fn turned_away(&self) -> u64 {
         self.turned_away.load(Ordering::Relaxed)
+    }
+
+    /// The number of panics while connections were negotiated. Each one is a defect; the affected peers were closed.
+    #[must_use]
+    pub fn panics(&self) -> u64 {
+        self.panics.load(Ordering::Relaxed)
     }
 
     /// Disconnects the peers of a closed export. Returns false if the I/O in flight at its device did not complete in

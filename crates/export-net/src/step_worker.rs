@@ -29,8 +29,15 @@ pub(crate) struct StepJob<P: Protocol> {
 /// An executed step.
 pub(crate) struct Stepped<P: Protocol> {
     pub(crate) candidate: u64,
-    /// The handshake, its output, and the result; `None` if the step panicked.
-    pub(crate) result: Option<(P::Handshake, Vec<u8>, Step<P::Admission>)>,
+    /// `None` if the step panicked.
+    pub(crate) result: Option<StepResult<P>>,
+}
+
+/// The handshake after a step, its output, and what to do next.
+pub(crate) struct StepResult<P: Protocol> {
+    pub(crate) handshake: P::Handshake,
+    pub(crate) out: Vec<u8>,
+    pub(crate) step: Step<P::Admission>,
 }
 
 /// The thread, which starts with its first job.
@@ -150,7 +157,7 @@ impl<P: Protocol> Worker<P> {
         let result = catch_unwind(AssertUnwindSafe(|| {
             let mut out = Vec::new();
             let step = self.protocol.step(&mut handshake, &input, &mut out);
-            (handshake, out, step)
+            StepResult { handshake, out, step }
         }));
         self.queue.count(place, monotonic().since(began));
         // If the acceptor has ended, the next receive shows it.

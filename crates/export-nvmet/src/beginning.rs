@@ -139,6 +139,7 @@ mod tests {
             let (mut beginning, _) = registry.greet(None);
             let _ = registry.step(&mut beginning, said, &mut Vec::new());
             assert_eq!(registry.part_time_max(&beginning), expected, "{said:?}");
+            assert_eq!(registry.is_costly(&beginning, &[22]), said != [0], "{said:?}");
         }
         registry.reservation_thread.close();
         thread.join().expect("it ends");

@@ -197,6 +197,12 @@ impl Target {
         self.service.turned_away()
     }
 
+    /// The number of panics while connections were negotiated. Each one is a defect; the affected peers were closed.
+    #[must_use]
+    pub fn panics(&self) -> u64 {
+        self.service.panics()
+    }
+
     /// The listening address, with the port that the kernel chose if none was given.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {

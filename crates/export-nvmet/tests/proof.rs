@@ -2,11 +2,15 @@
 
 mod common;
 
-use common::{BLOCK, BLOCKS, HOST, Host, Machine, SUBSYSTEM, u32_of};
+use common::{BLOCK, BLOCKS, HOST, Host, Machine, SUBSYSTEM, capsule, connect_data, u32_of};
+use std::io::{Read, Write};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use strake_dev_mem::RamDevice;
 use strake_export_nvmet::{Keys, Reason, Rejection, Secret, TargetConfig, nqn};
 use strake_nvme_auth::{Challenge, Group, Hash, Names, Side, respond};
+use strake_nvme_tcp::pdu::{Digests, IcReq};
 use strake_nvme_wire::Sgl;
 use strake_units::{BlockSize, Nanos};
 
@@ -250,8 +254,8 @@ fn commands_of_authentication_are_bounded() {
     let mut answered = 0;
     loop {
         let words = [(1, 4), (11, 0x1c)];
-        let capsule = common::capsule(0x7f, 1, Sgl::Transport { length: 0 }, &words, &[]);
-        if std::io::Write::write_all(&mut flood.stream, &capsule).is_err() {
+        let capsule = capsule(0x7f, 1, Sgl::Transport { length: 0 }, &words, &[]);
+        if flood.stream.write_all(&capsule).is_err() {
             break;
         }
         let Some(_) = flood.pdu() else { break };
@@ -308,4 +312,63 @@ fn a_host_that_does_not_prove_who_it_is_is_reported_once() {
     let from = Some(std::net::IpAddr::from([127, 0, 0, 1]));
     let expected = Rejection { from, reason: Reason::Unproven, host: HOST.to_owned(), count: 2 };
     assert_eq!(machine.target.take_rejections(Nanos(1)), [expected]);
+}
+
+/// Everything that a program sends which knows the name of a host and not its secret: the target computes its own
+/// value of the group for the challenge, and the common one for the reply.
+fn false_proof() -> Vec<u8> {
+    let send = |cid, message: &[u8]| {
+        let length = message.len() as u32;
+        let words = [(1, 5), (10, PROTOCOL), (11, length)];
+        capsule(0x7f, cid, Sgl::InCapsule { offset: 0, length }, &words, message)
+    };
+    let group = Group::Ffdhe3072;
+    let mut reply = [lead(1, 2), vec![32, 0, 0, 0]].concat();
+    reply.extend((group.bytes() as u16).to_le_bytes());
+    reply.extend([0; 4 + 2 * 32]);
+    reply.extend(group.public(&EXPONENT).expect("a value"));
+    let words = [(1, 1), (10, 0), (11, 31), (12, 0)];
+    let data = connect_data((HOST, SUBSYSTEM), 0xffff);
+    let hears = [(1, 6), (10, PROTOCOL), (11, 4096)];
+    [
+        IcReq { alignment: 0, digests: Digests::default(), r2ts_max: 0 }.bytes().to_vec(),
+        capsule(0x7f, 1, Sgl::InCapsule { offset: 0, length: 1024 }, &words, &data),
+        send(2, &offer(Hash::Sha256, group)),
+        capsule(0x7f, 3, Sgl::Transport { length: 4096 }, &hears, &[]),
+        send(4, &reply),
+        capsule(0x7f, 5, Sgl::Transport { length: 4096 }, &hears, &[]),
+    ]
+    .concat()
+}
+
+/// The thread that accepts connections once computed for every peer, up to tens of milliseconds at a time.
+#[test]
+fn a_host_proves_itself_while_programs_of_other_addresses_never_do() {
+    let machine = range_locked();
+    let (bytes, stop) = (false_proof(), AtomicBool::new(false));
+    thread::scope(|scope| {
+        let floods = (2..6).map(|last| {
+            let (machine, bytes, stop) = (&machine, &bytes, &stop);
+            scope.spawn(move || {
+                let mut proofs = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    let mut stream = Host::dial_from(machine, [127, 0, 0, last].into()).stream;
+                    // The target may close the connection at any time.
+                    let sent = stream.write_all(bytes);
+                    let heard = sent.and_then(|()| stream.read_to_end(&mut Vec::new()));
+                    proofs += u32::from(heard.is_ok());
+                }
+                proofs
+            })
+        });
+        let floods: Vec<_> = floods.collect();
+        for _ in 0..20 {
+            let (mut admin, _) = connect(&machine, 0, 0xffff);
+            prove(&mut admin, Hash::Sha256, Group::Ffdhe3072, false);
+            admin.enable();
+        }
+        stop.store(true, Ordering::Relaxed);
+        let proofs: u32 = floods.into_iter().map(|flood| flood.join().expect("no panic")).sum();
+        assert!(proofs > 0, "the floods are answered");
+    });
 }

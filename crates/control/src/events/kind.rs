@@ -149,6 +149,8 @@ kinds! {
         members until a setting is changed."
     ConnectionsRefused "connections_refused" Warning "The connection limit of a listening address was reached. The \
         event is reported at most once a minute."
+    NegotiationPanicked "negotiation_panicked" Critical "A defect of Strake ended negotiations of connections at a \
+        listening address. Other connections continue. The event is reported at most once a minute."
     ReservationsReleased "reservations_released" Warning "A command released the reservations of an export."
     ReservationsUnrecorded "reservations_unrecorded" Warning "A change or a removal of reservations could not be \
         recorded."

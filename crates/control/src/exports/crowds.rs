@@ -1,4 +1,4 @@
-//! Addresses that had no room for a connection.
+//! Events of listening addresses whose cause is a counter: connections without room, and panics.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -7,67 +7,97 @@ use strake_api::v1::ListExportsRequest;
 
 use crate::events::{EventKind, Note};
 
-/// How often an address is reported at most: a client that is turned away comes again at once.
+/// The shortest time between two reports of an address: a rejected client usually reconnects at once.
 const REPORTED_EVERY: Duration = Duration::from_secs(60);
 
-/// What was reported of an address.
-struct Crowd {
-    /// Connections that it had turned away by then.
-    turned_away: u64,
+/// The last report of an address.
+struct Report {
+    /// The counter at that time.
+    count: u64,
     when: Instant,
 }
 
-/// Whether to report that so many were turned away.
-fn is_news(reported: Option<&Crowd>, turned_away: u64, now: Instant) -> bool {
-    turned_away > reported.map_or(0, |reported| reported.turned_away)
+/// True if the counter of an address is to be reported.
+fn is_news(reported: Option<&Report>, count: u64, now: Instant) -> bool {
+    count > reported.map_or(0, |reported| reported.count)
         && reported.is_none_or(|reported| now.duration_since(reported.when) >= REPORTED_EVERY)
 }
 
-/// What was reported of each address.
+/// The last reports of one counter, by listening address.
+#[derive(Default)]
+struct Reports(BTreeMap<String, Report>);
+
+impl Reports {
+    /// Returns the addresses to report, each with the increase of its counter. Removes addresses that are no longer
+    /// served.
+    fn news(&mut self, counts: Vec<(String, u64)>, now: Instant) -> Vec<(String, u64)> {
+        self.0.retain(|listen, _| counts.iter().any(|(served, _)| served == listen));
+        let mut news = Vec::new();
+        for (listen, count) in counts {
+            if is_news(self.0.get(&listen), count, now) {
+                let before = self.0.insert(listen.clone(), Report { count, when: now });
+                news.push((listen, count - before.map_or(0, |before| before.count)));
+            }
+        }
+        news
+    }
+}
+
+/// The reports of both counters.
 #[derive(Default)]
 pub(crate) struct Crowds {
-    addresses: BTreeMap<String, Crowd>,
+    turned_away: Reports,
+    panics: Reports,
 }
 
 impl Crowds {
-    /// Forgets addresses that are no longer served.
-    pub(crate) fn keep(&mut self, is_served: impl Fn(&str) -> bool) {
-        self.addresses.retain(|listen, _| is_served(listen));
-    }
-
-    /// What to report of addresses that have turned so many away in all.
+    /// Returns what to report of connections without room.
     pub(crate) fn news(&mut self, counts: Vec<(String, u64)>, now: Instant) -> Vec<Note> {
-        let mut notes = Vec::new();
-        for (listen, turned_away) in counts {
-            if !is_news(self.addresses.get(&listen), turned_away, now) {
-                continue;
-            }
-            let reported = Crowd { turned_away, when: now };
-            let before = self.addresses.insert(listen.clone(), reported);
-            let more = turned_away - before.map_or(0, |before| before.turned_away);
+        let note = |(listen, more)| {
             let what = format!(
                 "connection limit of {listen} reached: {more} more connections were closed at once"
             );
             let note = Note::new(EventKind::ConnectionsRefused, "daemon".to_owned(), what);
-            notes.push(note.next(ListExportsRequest {}));
-        }
-        notes
+            note.next(ListExportsRequest {})
+        };
+        self.turned_away.news(counts, now).into_iter().map(note).collect()
+    }
+
+    /// Returns what to report of panics.
+    pub(crate) fn defects(&mut self, counts: Vec<(String, u64)>, now: Instant) -> Vec<Note> {
+        let note = |(listen, more)| {
+            let what = format!(
+                "a defect of Strake ended negotiations at {listen}: {more} panics; other connections continue"
+            );
+            let note = Note::new(EventKind::NegotiationPanicked, "daemon".to_owned(), what);
+            note.next("report the defect with the daemon's log, which shows the cause")
+        };
+        self.panics.news(counts, now).into_iter().map(note).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Crowd, REPORTED_EVERY, is_news};
+    use super::{REPORTED_EVERY, Report, Reports, is_news};
     use std::time::Instant;
 
     #[test]
-    fn a_crowd_is_reported_once_a_minute() {
+    fn an_increase_is_reported_once_a_minute() {
         let start = Instant::now();
         assert!(!is_news(None, 0, start));
         assert!(is_news(None, 1, start));
-        let reported = Crowd { turned_away: 1, when: start };
-        assert!(!is_news(Some(&reported), 1, start + REPORTED_EVERY), "nobody came");
+        let reported = Report { count: 1, when: start };
+        assert!(!is_news(Some(&reported), 1, start + REPORTED_EVERY), "no increase");
         assert!(!is_news(Some(&reported), 9, start), "not yet");
         assert!(is_news(Some(&reported), 9, start + REPORTED_EVERY));
+    }
+
+    #[test]
+    fn an_address_that_is_served_again_starts_from_zero() {
+        let mut reports = Reports::default();
+        let now = Instant::now();
+        assert_eq!(reports.news(vec![("a".into(), 3)], now), [("a".into(), 3)]);
+        assert_eq!(reports.news(Vec::new(), now), []);
+        assert_eq!(reports.news(vec![("a".into(), 1)], now), [("a".into(), 1)]);
     }
 }

@@ -230,12 +230,14 @@ impl Exports {
         notes
     }
 
-    /// What to report of addresses that turned connections away since the last report.
+    /// What to report of addresses that turned connections away, or at which negotiations panicked.
     pub(crate) fn crowd_news(&mut self, now: Instant) -> Vec<Note> {
         let counts = self.turned_away();
-        let Self { servers, crowds, .. } = self;
-        crowds.keep(|listen| servers.contains_key(listen));
-        crowds.news(counts, now)
+        let panics = self.servers.iter().map(|(at, server)| (at.clone(), server.panics()));
+        let panics = panics.collect();
+        let mut notes = self.crowds.news(counts, now);
+        notes.extend(self.crowds.defects(panics, now));
+        notes
     }
 
     /// The listening addresses, each with the number of connections that it has turned away.

@@ -289,6 +289,14 @@ impl ExportServer {
         }
     }
 
+    /// The number of panics while connections were negotiated.
+    pub(crate) fn panics(&self) -> u64 {
+        match self {
+            Self::Nbd(server) => server.panics(),
+            Self::Nvme(target) => target.panics(),
+        }
+    }
+
     /// What an export has done; `None` when it is not offered here.
     pub(crate) fn done(&self, record: &ExportRecord) -> Option<ExportStats> {
         let (all, name, namespace) = match (self, &record.nvme) {

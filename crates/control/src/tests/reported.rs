@@ -283,4 +283,12 @@ fn an_address_without_room_is_reported() {
         reported.what
     );
     assert_eq!(tell(9).len(), 1, "once a minute");
+    let reported = control.with(|m| {
+        let counts = vec![("192.0.2.1:4420".to_owned(), 2)];
+        let notes = m.exports.crowds.defects(counts, std::time::Instant::now());
+        notes.into_iter().for_each(|note| m.record(note));
+    });
+    reported.expect("it answers");
+    let [defect] = control.reported("negotiation_panicked").try_into().expect("one event");
+    assert!(defect.what.contains("192.0.2.1:4420: 2 panics"), "{}", defect.what);
 }

@@ -28,7 +28,7 @@ const WORKER: &str = "test-steps";
 const PART: Nanos = Nanos(5 * Nanos::SECOND.0);
 
 /// A protocol of bytes: `(` starts a part with a limit of its own, `)` ends it, `!` ends the negotiation, `*` is costly
-/// and waits for the gate, `?` is costly and panics; others have no effect.
+/// and waits for the gate, `?` is costly and panics, `%` panics; others have no effect.
 #[derive(Default)]
 struct Brackets {
     /// Held by a test that stops costly steps.
@@ -57,7 +57,7 @@ impl Protocol for Brackets {
         }
         match byte {
             b'*' => drop(self.gate.lock().expect("no panic")),
-            b'?' => panic!("a defect of the protocol"),
+            b'?' | b'%' => panic!("a defect of the protocol"),
             _ => {}
         }
         inside.0 = byte == b'(' || inside.0 && byte != b')';

@@ -10,6 +10,8 @@ use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
 use strake_units::Nanos;
 
 pub(super) const NEAR: Ipv4Addr = Ipv4Addr::LOCALHOST;
@@ -56,6 +58,29 @@ pub(super) fn open() -> (Acceptor<Brackets>, SocketAddr) {
     let port = Box::new(Port(listener));
     let acceptor = Acceptor::new(port, Arc::new(Brackets::default()), Vec::new(), setup, stopping);
     (acceptor.expect("an event"), address)
+}
+
+/// A panic of the acceptor once ended its thread, and with it every later connection.
+#[test]
+fn the_acceptor_continues_after_a_panic() {
+    let (mut acceptor, address) = open();
+    let (stop, stopping) = Stop::pair().expect("an event");
+    acceptor.stopping = stopping;
+    let panics = acceptor.panics();
+    let running = thread::spawn(move || acceptor.run());
+    let bad = dial(NEAR, address);
+    rustix::io::write(&bad, b"%").expect("the socket takes it");
+    assert_eq!(rustix::io::read(&bad, &mut [0]), Ok(0), "it is closed");
+    let good = dial(NEAR, address);
+    rustix::io::write(&good, b"..!").expect("the socket takes it");
+    assert_eq!(
+        rustix::io::read(&good, &mut [0]),
+        Ok(0),
+        "it was negotiated, and no core serves it"
+    );
+    assert_eq!(panics.load(Ordering::Relaxed), 1);
+    stop.stop();
+    running.join().expect("it ends without a panic");
 }
 
 /// A connection from `from`, which waits for the accept whether it is dropped or not.

@@ -7,6 +7,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use strake_units::Nanos;
 
 const NOW: Nanos = Nanos::SECOND;
@@ -54,6 +55,7 @@ fn a_step_that_panics_closes_its_candidate_only() {
     assert_eq!(acceptor.candidates.len(), 2);
     continue_after_a_step(&mut acceptor);
     assert_eq!(acceptor.candidates.len(), 1);
+    assert_eq!(acceptor.panics().load(Ordering::Relaxed), 1);
     assert!(!acceptor.candidates[0].is_at_worker());
     let _another = peer(&mut acceptor, address, "*!");
     acceptor.negotiate(NOW);

@@ -59,6 +59,14 @@ pub(crate) enum Withdrawn {
     Namespace(Arc<Subsystem>, Option<Arc<Served>>),
 }
 
+/// The authentication keys of a host.
+#[derive(Clone)]
+struct HostKeys {
+    current: Keys,
+    /// Replaced keys that are still valid.
+    old: Option<Keys>,
+}
+
 /// All subsystems of a target. It is used by control threads, and by data cores for admin commands.
 pub(crate) struct Registry {
     /// `None` after the target was stopped.
@@ -75,7 +83,7 @@ pub(crate) struct Registry {
     /// The thread that changes reservations.
     pub(crate) reservation_thread: ReservationThread,
     /// Authentication keys of hosts, by NQN.
-    keys: Mutex<BTreeMap<String, Keys>>,
+    keys: Mutex<BTreeMap<String, HostKeys>>,
     /// TLS keys of hosts that must use TLS.
     pub(crate) tls: TlsKeys,
     /// Counters of rejected hosts.
@@ -514,9 +522,17 @@ impl Registry {
     pub(crate) fn set_keys(&self, host: &str, keys: Option<Keys>) {
         let mut known = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
         match keys {
-            Some(keys) => known.insert(host.to_owned(), keys),
+            Some(current) => known.insert(host.to_owned(), HostKeys { current, old: None }),
             None => known.remove(host),
         };
+    }
+
+    /// Accepts also replaced keys of a host that must authenticate.
+    pub(crate) fn accept_old(&self, host: &str, old: Option<Keys>) {
+        let mut known = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(keys) = known.get_mut(host) {
+            keys.old = old;
+        }
     }
 
     /// The authentication that a host must complete, if it must. Discovery requires none, because it returns names
@@ -535,7 +551,8 @@ impl Registry {
         fresh.sequence = u32::from_le_bytes(sequence).max(1);
         let names =
             auth::Names { host: names.host.to_owned(), subsystem: names.subsystem.to_owned() };
-        Ok(Some(Exchange::new(names, keys.clone(), fresh, self.proof_groups)))
+        let HostKeys { current, old } = keys.clone();
+        Ok(Some(Exchange::new(names, current, fresh, self.proof_groups).or(old)))
     }
 }
 

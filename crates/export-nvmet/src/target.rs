@@ -307,7 +307,16 @@ impl Target {
     /// Requires a host to use TLS with this key for every connection, including discovery; with `None`, TLS is
     /// optional. Existing connections stay.
     pub fn set_tls_key(&self, host: &str, key: Option<TlsKey>) {
-        self.registry.tls.set(host, key);
+        self.registry.tls.set(host, key.into_iter().collect());
+    }
+
+    /// Accepts also replaced keys of a host, beside its current keys of the same kind. The next call of
+    /// [`set_keys`](Self::set_keys) or [`set_tls_key`](Self::set_tls_key) ends this.
+    pub fn accept_old(&self, host: &str, keys: Option<Keys>, tls_key: Option<TlsKey>) {
+        self.registry.accept_old(host, keys);
+        if let Some(key) = tls_key {
+            self.registry.tls.add(host, key);
+        }
     }
 
     /// Replaces the referrals to other discovery services. Hosts that are connected to discovery and enabled the event

@@ -8,15 +8,23 @@ use strake_tls::{KnownKeys, Secured};
 
 /// The TLS keys of hosts, by NQN.
 #[derive(Default)]
-pub(crate) struct TlsKeys(Mutex<BTreeMap<String, TlsKey>>);
+pub(crate) struct TlsKeys(Mutex<BTreeMap<String, Vec<TlsKey>>>);
 
 impl TlsKeys {
-    pub(crate) fn set(&self, host: &str, key: Option<TlsKey>) {
+    pub(crate) fn set(&self, host: &str, keys: Vec<TlsKey>) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match key {
-            Some(key) => known.insert(host.to_owned(), key),
-            None => known.remove(host),
+        match keys.is_empty() {
+            false => known.insert(host.to_owned(), keys),
+            true => known.remove(host),
         };
+    }
+
+    /// Accepts one more key of a host that must use TLS.
+    pub(crate) fn add(&self, host: &str, key: TlsKey) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(keys) = known.get_mut(host) {
+            keys.push(key);
+        }
     }
 
     /// True if a host must use TLS.
@@ -28,11 +36,11 @@ impl TlsKeys {
 impl KnownKeys for TlsKeys {
     fn meant_by(&self, identity: &[u8]) -> Vec<Psk> {
         let Some(identity) = Identity::parse(identity) else { return Vec::new() };
-        let key = {
+        let keys = {
             let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            known.get(identity.host).cloned()
+            known.get(identity.host).cloned().unwrap_or_default()
         };
-        key.map(|key| key.meant_by(&identity)).unwrap_or_default()
+        keys.iter().flat_map(|key| key.meant_by(&identity)).collect()
     }
 }
 

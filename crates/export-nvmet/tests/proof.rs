@@ -281,6 +281,25 @@ fn keys_are_those_of_the_moment_of_connecting() {
     assert_eq!(io.read(0, 1), (vec![0; BLOCK], 0));
 }
 
+#[test]
+fn replaced_keys_are_accepted_until_they_are_withdrawn() {
+    let machine = range_locked();
+    let old = Keys { host: secret(SECRET), controller: None };
+    let new = Keys { host: secret(OTHER), controller: None };
+    let fails = |known: &str| {
+        let (mut host, _) = connect(&machine, 0, 0xffff);
+        say(&mut host, &offer(Hash::Sha256, Group::Ffdhe2048));
+        let (challenge, _) = hear(&mut host, 4096);
+        say(&mut host, &reply(&challenge, known, false).0);
+        hear(&mut host, 4096).0[..2] != [1, 3]
+    };
+    machine.target.set_keys(HOST, Some(new.clone()));
+    machine.target.accept_old(HOST, Some(old), None);
+    assert_eq!([fails(SECRET), fails(OTHER)], [false, false]);
+    machine.target.set_keys(HOST, Some(new));
+    assert_eq!([fails(SECRET), fails(OTHER)], [true, false]);
+}
+
 /// A host that does not continue is disconnected at the time limit of the handshake.
 #[test]
 fn a_host_that_does_not_prove_itself_in_time_is_let_go() {

@@ -396,6 +396,17 @@ fn a_target_that_stops_says_so() {
 }
 
 #[test]
+fn a_replaced_key_is_accepted_until_it_is_withdrawn() {
+    let machine = Machine::start();
+    let fails = |text| machine.dial().secure(&key(text), NAMES).is_err();
+    machine.target.set_tls_key(HOST, Some(key(OTHER)));
+    machine.target.accept_old(HOST, None, Some(key(KEY)));
+    assert_eq!([fails(KEY), fails(OTHER)], [false, false]);
+    machine.target.set_tls_key(HOST, Some(key(OTHER)));
+    assert_eq!([fails(KEY), fails(OTHER)], [true, false]);
+}
+
+#[test]
 fn keys_are_changed_under_io() {
     let machine = range_locked();
     let (_admin, mut io) = controller(&machine);

@@ -85,6 +85,8 @@ pub enum Answer {
 pub struct Exchange {
     names: Names,
     keys: Keys,
+    /// Keys that were replaced and are still valid.
+    old: Option<Keys>,
     fresh: Fresh,
     groups: Groups,
     transaction: u16,
@@ -105,7 +107,13 @@ impl Exchange {
     /// Begins one that uses a group of `groups`.
     #[must_use]
     pub const fn new(names: Names, keys: Keys, fresh: Fresh, groups: Groups) -> Self {
-        Self { names, keys, fresh, groups, transaction: 0, state: State::Negotiating }
+        Self { names, keys, old: None, fresh, groups, transaction: 0, state: State::Negotiating }
+    }
+
+    /// Accepts also the keys that `old` has, with which the host may still be configured.
+    #[must_use]
+    pub fn or(self, old: Option<Keys>) -> Self {
+        Self { old, ..self }
     }
 
     /// Takes a message of the host.
@@ -169,11 +177,13 @@ impl Exchange {
             transaction: self.transaction,
         };
         let ours = challenge(own, self.fresh.sequence);
-        let expected = respond(Side::Host, &self.keys.host, &self.names, &ours);
-        if !is_same(&expected, reply.response) {
-            return Err(Failure::Refused);
-        }
-        let response = match (reply.challenge, &self.keys.controller) {
+        let known = [Some(&self.keys), self.old.as_ref()].into_iter().flatten();
+        let proven = known.filter(|keys| {
+            let expected = respond(Side::Host, &keys.host, &self.names, &ours);
+            is_same(&expected, reply.response)
+        });
+        let keys = proven.last().ok_or(Failure::Refused)?;
+        let response = match (reply.challenge, &keys.controller) {
             (None, _) => None,
             // What was asked of the host is not answered for it.
             (Some(value), _) if value == own => return Err(Failure::Refused),

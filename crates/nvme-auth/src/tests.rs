@@ -444,6 +444,30 @@ fn a_host_and_a_controller_of_ours_believe_each_other() {
     }
 }
 
+/// A host that still has the replaced keys proves itself, and gets the proof of the controller that belongs to them.
+#[test]
+fn replaced_keys_are_accepted_while_they_are_valid() {
+    let (old, new) = (&VECTORS[0], &VECTORS[1]);
+    for (has, old_keys, expected) in [
+        (old, Some(keys(old)), Answer::Goes),
+        (new, Some(keys(old)), Answer::Goes),
+        (new, None, Answer::Goes),
+        (old, None, Answer::Failed),
+    ] {
+        let mut exchange = Exchange::new(names(), keys(new), fresh(), Groups::ALL).or(old_keys);
+        let random = Fresh { challenge: counting(200), exponent: EXPONENT, sequence: 7 };
+        let mut host = Claim::new(names(), keys(has), random);
+        exchange.take(&host.offer());
+        let reply = host.reply(&given(&mut exchange)).expect("a challenge");
+        exchange.take(&reply);
+        let (message, answer) = exchange.give();
+        assert_eq!(answer, expected);
+        if expected == Answer::Goes {
+            host.conclude(&message).expect("the controller has the keys of the same pair");
+        }
+    }
+}
+
 #[test]
 fn a_group_that_the_controller_does_not_accept_is_not_used() {
     let groups = [Group::Null, Group::Ffdhe2048, Group::Ffdhe3072, Group::Ffdhe8192];

@@ -1412,6 +1412,11 @@ pub struct Host {
     /// It must use TLS.
     #[prost(bool, tag = "5")]
     pub tls: bool,
+    /// Until when its replaced secret, and its replaced TLS key, are accepted beside the current ones; 0: not accepted.
+    #[prost(uint64, tag = "6")]
+    pub old_secret_until_us: u64,
+    #[prost(uint64, tag = "7")]
+    pub old_tls_key_until_us: u64,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -1465,6 +1470,9 @@ pub struct AddHostRequest {
     /// Refuse an unknown host.
     #[prost(bool, tag = "11")]
     pub known: bool,
+    /// For how long the secrets and the key that this request replaces are accepted beside the new ones; 0: not at all.
+    #[prost(uint64, tag = "12")]
+    pub keep_old_seconds: u64,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]

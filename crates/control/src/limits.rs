@@ -11,6 +11,9 @@ pub const EXPORTS_MAX: usize = 256;
 /// Maximum number of hosts that must authenticate.
 pub const HOSTS_MAX: usize = 256;
 
+/// Longest time in which replaced secrets and keys of a host are accepted: 30 days.
+pub const KEEP_OLD_SECONDS_MAX: u64 = 30 * 24 * 3600;
+
 /// Maximum number of referrals.
 pub const REFERRALS_MAX: usize = strake_export_nvmet::limits::REFERRALS_MAX;
 

@@ -159,7 +159,7 @@ impl Manager {
             events.record(note);
         }
         Ok(Self {
-            exports: Exports::default(),
+            exports: Exports::new(options.clock.clone()),
             running: Vec::new(),
             drives: Drives::of(options.machine.clone()),
             cores,

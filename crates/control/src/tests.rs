@@ -36,6 +36,7 @@ mod remote;
 mod reported;
 mod reservation;
 mod reserved;
+mod rotation;
 mod scrub;
 mod spares;
 mod taken;

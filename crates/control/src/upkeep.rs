@@ -11,6 +11,7 @@ use strake_reactor::monotonic;
 use crate::actions::Pace;
 use crate::commands::exports::retry_exports;
 use crate::commands::hooks::watch_hooks;
+use crate::commands::hosts::withdraw_old_keys;
 use crate::control::Control;
 use crate::error::ControlError;
 use crate::upkeep::appeared::notice_appeared;
@@ -128,6 +129,8 @@ fn tend(control: &Control, pace: Pace) -> Result<(), ControlError> {
         news.extend(m.exports.crowd_news(Instant::now()));
         news.into_iter().for_each(|note| m.record(note));
         retry_exports(m, Instant::now());
+        // A state directory that refuses changes is reported by its own check.
+        let _ = withdraw_old_keys(m);
         m.watch_state_dir();
         watch_hooks(m);
     })

@@ -154,7 +154,8 @@ impl<P: Protocol> Acceptor<P> {
     /// Runs until it is stopped. It then closes the candidates (CVE-2024-7409: a client that keeps its socket open
     /// while the server stops must find a closed connection, not a half-closed one).
     pub(crate) fn run(mut self) {
-        // The panic hook reports a panic. Peers cause the input, so one of them must not end the service for all others.
+        // The panic hook reports a panic. Peers cause the input, so one of them must not end the service for all
+        // others.
         while catch_unwind(AssertUnwindSafe(|| self.serve())).is_err() {
             self.start_over(monotonic());
         }

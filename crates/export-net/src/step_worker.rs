@@ -1,5 +1,5 @@
-//! The worker of an acceptor: a thread that executes the costly steps of negotiations. Accepting, and the cheap steps of
-//! other peers, do not wait for them.
+//! The worker of an acceptor: a thread that executes the costly steps of negotiations. Accepting, and the cheap steps
+//! of other peers, do not wait for them.
 
 use crate::fair_queue::{FairQueue, Next};
 use crate::protocol::{Protocol, Step};

@@ -178,11 +178,11 @@ impl Exchange {
         };
         let ours = challenge(own, self.fresh.sequence);
         let known = [Some(&self.keys), self.old.as_ref()].into_iter().flatten();
-        let proven = known.filter(|keys| {
+        let mut proven = known.filter(|keys| {
             let expected = respond(Side::Host, &keys.host, &self.names, &ours);
             is_same(&expected, reply.response)
         });
-        let keys = proven.last().ok_or(Failure::Refused)?;
+        let keys = proven.next().ok_or(Failure::Refused)?;
         let response = match (reply.challenge, &keys.controller) {
             (None, _) => None,
             // What was asked of the host is not answered for it.

@@ -117,10 +117,12 @@ impl Channel {
     }
 
     /// Receives into slices until they are full, or `receive`, which gets the room for what comes, has nothing more, or
-    /// the [turn](Self::begin_turn) has done its share. Returns how many bytes there are, zero when the other side has ended its part.
+    /// the [turn](Self::begin_turn) has done its share. Returns how many bytes there are, zero when the other side has
+    /// ended its part.
     ///
     /// # Errors
-    /// Those of `receive`, and of TLS, after which there is nothing more; [`Failure::Paused`] if the next turn continues.
+    /// Those of `receive`, and of TLS, after which there is nothing more; [`Failure::Paused`] if the next turn
+    /// continues.
     pub fn receive<E>(
         &mut self,
         into: &mut [IoSliceMut<'_>],

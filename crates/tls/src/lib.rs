@@ -9,8 +9,8 @@
 //! protocol.
 //!
 //! **What it must never do.** Implement TLS: this crate only selects keys, and counts and moves bytes. Continue after
-//! an error of OpenSSL. Let a peer make a buffer grow, or a turn take longer, than [`limits`] permit. Show a key. Have unsafe code outside `ffi`,
-//! which declares what the crate `openssl` lacks.
+//! an error of OpenSSL. Let a peer make a buffer grow, or a turn take longer, than [`limits`] permit. Show a key. Have
+//! unsafe code outside `ffi`, which declares what the crate `openssl` lacks.
 //!
 //! **Where to start.** [`server`] for a handshake, [`channel`] for the records after it, `ffi` for the callbacks that
 //! give keys to OpenSSL.

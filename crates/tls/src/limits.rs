@@ -19,14 +19,15 @@ pub const HANDSHAKE_BYTES_MAX: usize = 1 << 15;
 /// Identities that are looked at; more are ignored. A host has two for each cipher suite.
 pub const IDENTITIES_MAX: usize = 8;
 
-/// Records without data that a peer may send one after the other: KeyUpdates and session tickets. A KeyUpdate costs some
-/// 15 µs, as much as twenty small records with data.
+/// Records without data that a peer may send one after the other: KeyUpdates and session tickets. A KeyUpdate costs
+/// some 15 microseconds, as much as twenty small records with data.
 pub const BARREN_RECORDS_MAX: usize = 8;
 
 /// Records with data for which a peer may send one more record without data. Most peers change keys after millions.
 pub const DATA_RECORDS_PER_BARREN: usize = 256;
 
-/// Records that one turn of a connection decrypts. Sixteen full records hold 256 KiB; sixteen small ones cost some 10 µs.
+/// Records that one turn of a connection decrypts. Sixteen full records hold 256 KiB; sixteen small ones cost some 10
+/// microseconds.
 pub const RECORDS_PER_TURN: usize = 16;
 
 /// Reads of the socket in one turn of a connection, for a peer whose records come in small pieces.

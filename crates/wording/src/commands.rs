@@ -359,7 +359,8 @@ requests! {
         .flag(r.new_tls_key, "--new-tls-key")
         .flag(r.no_secret, "--no-secret")
         .flag(r.no_controller_secret, "--no-controller-secret")
-        .flag(r.no_tls, "--no-tls") => daemon(), false;
+        .flag(r.no_tls, "--no-tls")
+        .value("--keep-old", (r.keep_old_seconds != 0).then(|| every(r.keep_old_seconds))) => daemon(), false;
     RemoveHost RemoveHostRequest |r| line("host remove").needed(&r.nqn) => daemon(), false;
     DisconnectHost DisconnectHostRequest |r| line("host disconnect").needed(&r.nqn) => daemon(), false;
     ListDrives ListDrivesRequest |_r| line("drive list");

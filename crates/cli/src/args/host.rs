@@ -1,5 +1,6 @@
 //! `strake host ...`.
 
+use super::parse;
 use clap::{ArgGroup, Args, Subcommand};
 
 /// Commands for hosts.
@@ -14,9 +15,10 @@ pub enum HostVerb {
   strake host add nqn.2014-08.com.example:db1 --tls-key-file host.tls")]
     Add(Add),
     /// Change the secrets or the TLS key of a known host. The host stays connected. For the next connect, the host
-    /// needs the new secrets or key.
+    /// needs the new secrets or key. With --keep-old, the replaced ones are accepted for some more time.
     #[command(after_help = "Examples:
   strake host key nqn.2014-08.com.example:db1 --new-secret
+  strake host key nqn.2014-08.com.example:db1 --new-secret --keep-old 24h
   strake host key nqn.2014-08.com.example:db1 --secret-file host.key
   strake host key nqn.2014-08.com.example:db1 --new-tls-key")]
     Key(Key),
@@ -100,6 +102,10 @@ pub struct HostKeys {
     /// Generate a TLS key and print it once.
     #[arg(long)]
     pub new_tls_key: bool,
+    /// Accept the replaced secrets or key for this time beside the new ones (at most 30d), so that the host can be
+    /// changed later. A second replacement ends this time.
+    #[arg(long, value_name = "TIME", value_parser = parse::span)]
+    pub keep_old: Option<u64>,
 }
 
 /// The command requires at least one secret, key or option of this group.

@@ -27,6 +27,20 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     time(text, &units, HELP).map(Duration::from_millis)
 }
 
+/// Parses a time of at least a second, and returns seconds. The text is a whole number with `s`, `m`, `h`, `d` or `w`.
+/// This function can parse every output of [`strake_wording::every`] but `off`.
+///
+/// # Errors
+/// Describes the error in `text`.
+pub fn span(text: &str) -> Result<u64, String> {
+    const HELP: &str = "a time is a whole number with s, m, h, d or w, such as 24h";
+    let units = [("s", 1), ("m", 60), ("h", 3_600), ("d", 24 * 3_600), ("w", 7 * 24 * 3_600)];
+    match time(text, &units, HELP)? {
+        0 => Err("the time must be at least 1s".to_owned()),
+        seconds => Ok(seconds),
+    }
+}
+
 /// Parses a time between two scrubs, and returns seconds. The text is a whole number with `s`, `h`, `d` or `w`, or
 /// `off` for 0. This function can parse every output of [`strake_wording::every`].
 ///

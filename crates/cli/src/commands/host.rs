@@ -5,6 +5,7 @@ use crate::connect::Connection;
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::output::Output;
+use crate::tables::clock::Clock;
 use crate::{secret, tables};
 use std::path::Path;
 use strake_api::v1::{AddHostRequest, DisconnectHostRequest, ListHostsRequest, RemoveHostRequest};
@@ -22,7 +23,8 @@ pub async fn run(verb: HostVerb, socket: &Path, out: &Output) -> Result<Exit, Cl
         HostVerb::List => {
             let mut exports = Connection::open(socket).await?.exports();
             let answer = exports.list_hosts(ListHostsRequest {}).await?.into_inner();
-            out.print(&answer, tables::host::list)?;
+            let clock = Clock::new(false);
+            out.print(&answer, |answer, width| tables::host::list(answer, &clock, width))?;
             return Ok(Exit::Fine);
         }
         HostVerb::Disconnect { nqn } => {
@@ -58,6 +60,7 @@ fn with(keys: HostKeys) -> Result<AddHostRequest, CliError> {
         new_controller_secret: keys.new_controller_secret,
         tls_key: secret::key_or_none(keys.tls_key_file)?,
         new_tls_key: keys.new_tls_key,
+        keep_old_seconds: keys.keep_old.unwrap_or_default(),
         ..AddHostRequest::default()
     })
 }

@@ -1,12 +1,13 @@
 //! Hosts that have to prove who they are, or to use TLS.
 
+use super::clock::Clock;
 use super::grid::{Column, Grid};
 use super::sentence;
-use strake_api::v1::{HostChange, ListHostsResponse};
+use strake_api::v1::{Host, HostChange, ListHostsResponse};
 
 /// Every host, one a line.
 #[must_use]
-pub fn list(answer: &ListHostsResponse, width: usize) -> String {
+pub fn list(answer: &ListHostsResponse, clock: &Clock, width: usize) -> String {
     if answer.hosts.is_empty() {
         return sentence(
             "No hosts: hosts that exports allow are identified only by their names.",
@@ -19,13 +20,23 @@ pub fn list(answer: &ListHostsResponse, width: usize) -> String {
         Column::Word("proves itself"),
         Column::Word("target too"),
         Column::Word("TLS"),
+        Column::Word("old keys until"),
     ]);
     for host in &answer.hosts {
         let word = |is| if is { "yes" } else { "no" }.to_owned();
         let (proof, too, tls) = (word(host.proof), word(host.bidirectional), word(host.tls));
-        grid.row([host.nqn.clone(), host.state.clone(), proof, too, tls]);
+        let old = match old_until_us(host) {
+            0 => "-".to_owned(),
+            until_us => clock.show(until_us),
+        };
+        grid.row([host.nqn.clone(), host.state.clone(), proof, too, tls, old]);
     }
     grid.render(width)
+}
+
+/// The time at which the last replaced secret or key of a host is no longer accepted; 0 if none is accepted.
+fn old_until_us(host: &Host) -> u64 {
+    host.old_secret_until_us.max(host.old_tls_key_until_us)
 }
 
 /// What a command did to a host.

@@ -141,12 +141,13 @@ fn every_verb_reaches_its_call() {
             "host add nqn.a --no-controller-secret --new-tls-key",
             "AddHostRequest { nqn: \"nqn.a\", secret: \"\", controller_secret: \"\", tls_key: \"\", \
              new_tls_key: true, no_secret: false, no_tls: false, new_secret: false, \
-             new_controller_secret: false, no_controller_secret: true, known: false }",
+             new_controller_secret: false, no_controller_secret: true, known: false, keep_old_seconds: 0 }",
         ),
         (
-            "host key nqn.a --new-secret --new-controller-secret",
+            "host key nqn.a --new-secret --new-controller-secret --keep-old 2h",
             "new_tls_key: false, no_secret: false, no_tls: false, new_secret: true, \
-             new_controller_secret: true, no_controller_secret: false, known: true }",
+             new_controller_secret: true, no_controller_secret: false, known: true, \
+             keep_old_seconds: 7200 }",
         ),
         (
             "host remove nqn.2014-08.com.example:db1",

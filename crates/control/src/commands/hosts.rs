@@ -10,9 +10,9 @@ use strake_wording::{Text, command, say};
 use crate::error::ControlError;
 use crate::events::{EventKind, Note};
 use crate::exports::keys::{HostKeys, check_keys, fresh_tls_key, keys_of, unknown};
-use crate::limits::HOSTS_MAX;
+use crate::limits::{HOSTS_MAX, KEEP_OLD_SECONDS_MAX};
 use crate::manager::Manager;
-use crate::record::store::{Config, ExportRecord, HostRecord};
+use crate::record::store::{Config, ExportRecord, HostRecord, OldSecrets, OldTlsKey};
 use crate::remedy::FILE;
 use crate::remote::record::check_secrets;
 
@@ -23,6 +23,8 @@ fn message(record: &HostRecord) -> Host {
         bidirectional: !record.controller_secret.is_empty() || record.covered.controller_secret,
         proof: record.needs_proof(),
         tls: record.needs_tls(),
+        old_secret_until_us: record.old_secrets.as_ref().map_or(0, |old| old.until_us),
+        old_tls_key_until_us: record.old_tls_key.as_ref().map_or(0, |old| old.until_us),
     }
 }
 
@@ -53,6 +55,44 @@ fn check_consistent(request: &AddHostRequest) -> Result<(), ControlError> {
         if both {
             return Err(ControlError::usage(what));
         }
+    }
+    if request.keep_old_seconds > KEEP_OLD_SECONDS_MAX {
+        let what =
+            "replaced secrets and keys are accepted for at most 30 days: give a shorter time";
+        return Err(ControlError::usage(what));
+    }
+    Ok(())
+}
+
+/// Updates the replaced secrets and keys of a host: those that `is` replaces are accepted for `seconds` more, or not at
+/// all. Those that were replaced before stay if `is` has the same secrets or the same key.
+///
+/// # Errors
+/// If replaced ones are to be accepted, and `is` replaces none.
+fn keep_old(
+    was: &HostRecord,
+    is: &mut HostRecord,
+    seconds: u64,
+    now_us: u64,
+) -> Result<(), ControlError> {
+    let until_us = now_us.saturating_add(seconds * 1_000_000);
+    let HostRecord { secret, controller_secret, tls_key, .. } = was.clone();
+    let other_secrets =
+        (&was.secret, &was.controller_secret) != (&is.secret, &is.controller_secret);
+    let other_key = was.tls_key != is.tls_key;
+    if other_secrets {
+        let kept = seconds > 0 && !secret.is_empty() && !is.secret.is_empty();
+        is.old_secrets = kept.then_some(OldSecrets { secret, controller_secret, until_us });
+    }
+    if other_key {
+        let kept = seconds > 0 && !tls_key.is_empty() && !is.tls_key.is_empty();
+        is.old_tls_key = kept.then_some(OldTlsKey { tls_key, until_us });
+    }
+    let keeps = other_secrets && is.old_secrets.is_some() || other_key && is.old_tls_key.is_some();
+    if seconds > 0 && !keeps {
+        let what = "nothing is replaced that could still be accepted: give a secret or key that replaces an earlier \
+            one, or accept no earlier ones";
+        return Err(ControlError::usage(what));
     }
     Ok(())
 }
@@ -152,13 +192,15 @@ impl Manager {
             return Err(no_such_host(name));
         }
         let new = || HostRecord { nqn: name.clone(), ..HostRecord::default() };
-        let mut record = known.unwrap_or_else(new);
+        let mut record = known.clone().unwrap_or_else(new);
         let made = Made::of(request)?;
         take_keys(&mut record, request, &made);
         if record.secret.is_empty() && record.tls_key.is_empty() && record.covered.is_nothing() {
             return Err(ControlError::usage(needs_proof(request)));
         }
         check_secrets(&record.secret, &record.controller_secret)?;
+        let now_us = self.options.clock.now_us();
+        keep_old(&known.unwrap_or_default(), &mut record, request.keep_old_seconds, now_us)?;
         let Made { secret, controller_secret, tls_key } = made;
         Ok(HostChange { tls_key, secret, controller_secret, ..put_host(self, record)? })
     }
@@ -189,7 +231,7 @@ impl Manager {
         }
         self.records.change(|config| config.hosts.retain(|h| h.nqn != *name))?;
         for server in self.exports.servers() {
-            server.set_keys(name, &HostKeys { proof: None, tls: None });
+            server.set_keys(name, &HostKeys::NONE);
         }
         let what = format!("host {name} now has no secret and no key");
         self.record(Note::new(EventKind::HostChanged, "daemon", what));
@@ -282,6 +324,33 @@ fn check_secure_exports_of(
             let other = AddHostRequest { nqn, known, new_tls_key, ..AddHostRequest::default() };
             ControlError::state(say(what).run(other))
         })?;
+    }
+    Ok(())
+}
+
+/// Withdraws replaced secrets and keys whose time is over. If the change cannot be recorded, the servers refuse them
+/// nevertheless, and the next call repeats it.
+pub(crate) fn withdraw_old_keys(manager: &mut Manager) -> Result<(), ControlError> {
+    let now_us = manager.options.clock.now_us();
+    let was = manager.records.hosts.clone();
+    let hosts: Vec<_> = was.iter().map(|host| host.at(now_us)).collect();
+    let over = || was.iter().zip(&hosts).filter(|(was, is)| was != is);
+    for (_, is) in over() {
+        let keys = keys_of(is)?;
+        manager.exports.servers().for_each(|server| server.set_keys(&is.nqn, &keys));
+    }
+    if over().next().is_none() {
+        return Ok(());
+    }
+    manager.records.change(|config| config.hosts.clone_from(&hosts))?;
+    for (was, is) in over() {
+        let what = match (was.old_secrets == is.old_secrets, was.old_tls_key == is.old_tls_key) {
+            (false, true) => "secret",
+            (true, _) => "TLS key",
+            (false, false) => "secret and TLS key",
+        };
+        let what = format!("the replaced {what} of host {} is no longer accepted", is.nqn);
+        manager.record(Note::new(EventKind::HostChanged, "daemon", what));
     }
     Ok(())
 }

@@ -13,26 +13,44 @@ pub(crate) struct HostKeys {
     pub(crate) proof: Option<Keys>,
     /// What it has to use TLS with.
     pub(crate) tls: Option<TlsKey>,
+    /// Replaced secrets that are still accepted.
+    pub(crate) old_proof: Option<Keys>,
+    /// A replaced key that is still accepted.
+    pub(crate) old_tls: Option<TlsKey>,
 }
 
-/// The keys of a host. A random value that no host knows replaces a covered one.
+impl HostKeys {
+    /// Nothing: the name of the host is sufficient.
+    pub(crate) const NONE: Self = Self { proof: None, tls: None, old_proof: None, old_tls: None };
+}
+
+/// The keys of a host, with replaced ones that `record` still has. A random value that no host knows replaces a covered
+/// one.
 pub(crate) fn keys_of(record: &HostRecord) -> Result<HostKeys, ControlError> {
     let read = |text: &str| text.parse::<Secret>().map_err(|e| bad(record, "secret", &e));
+    let read_key = |text: &str| {
+        text.parse::<TlsKey>().map_err(|e: TlsKeyError| bad(record, "key for TLS", &e))
+    };
+    let pair = |host: Secret, controller: &str| {
+        let controller = Some(controller).filter(|text| !text.is_empty()).map(read);
+        Ok::<_, ControlError>(Keys { host, controller: controller.transpose()? })
+    };
     let tls = match record.tls_key.as_str() {
         "" if record.needs_tls() => Some(fresh_tls_key()?),
         "" => None,
-        text => Some(text.parse().map_err(|e: TlsKeyError| bad(record, "key for TLS", &e))?),
+        text => Some(read_key(text)?),
     };
-    let host = match record.secret.as_str() {
-        "" if !record.needs_proof() => return Ok(HostKeys { proof: None, tls }),
-        _ if record.lacks_secrets() => unknown()?,
-        text => read(text)?,
+    let proof = match record.secret.as_str() {
+        "" if !record.needs_proof() => None,
+        _ if record.lacks_secrets() => Some(pair(unknown()?, &record.controller_secret)?),
+        text => Some(pair(read(text)?, &record.controller_secret)?),
     };
-    let controller = match record.controller_secret.as_str() {
-        "" => None,
-        text => Some(read(text)?),
+    let old_proof = match &record.old_secrets {
+        Some(old) => Some(pair(read(&old.secret)?, &old.controller_secret)?),
+        None => None,
     };
-    Ok(HostKeys { proof: Some(Keys { host, controller }), tls })
+    let old_tls = record.old_tls_key.as_ref().map(|old| read_key(&old.tls_key)).transpose()?;
+    Ok(HostKeys { proof, tls, old_proof, old_tls })
 }
 
 fn bad(record: &HostRecord, what: &str, error: &dyn std::error::Error) -> ControlError {

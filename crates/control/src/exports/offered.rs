@@ -11,7 +11,7 @@ use strake_reactor::CoreHandle;
 use strake_units::Nanos;
 
 use crate::error::ControlError;
-use crate::events::{EventKind, Note};
+use crate::events::{EventKind, Note, WallClock};
 use crate::exports::crowds::Crowds;
 use crate::exports::keys::keys_of;
 use crate::exports::rejections::note_of;
@@ -32,9 +32,15 @@ pub(crate) struct Exports {
     unrecorded: BTreeSet<String>,
     /// What the reservations of each array leave to clients that cannot register, by the identity of the array.
     rights: BTreeMap<String, Arc<SharedRights>>,
+    clock: WallClock,
 }
 
 impl Exports {
+    /// No servers. `clock` decides which replaced keys of hosts are still accepted.
+    pub(crate) fn new(clock: WallClock) -> Self {
+        Self { clock, ..Self::default() }
+    }
+
     /// What serves an address.
     pub(crate) fn at(&self, listen: &str) -> Option<&Arc<ExportServer>> {
         self.servers.get(listen)
@@ -51,14 +57,16 @@ impl Exports {
     }
 
     fn start(
+        &self,
         record: &ExportRecord,
         records: &Records,
         cores: Vec<CoreHandle>,
     ) -> Result<ExportServer, ControlError> {
         let server = ExportServer::start(record, cores)?;
+        let now_us = self.clock.now_us();
         // Known before there is anything to connect to.
         for host in &records.hosts {
-            server.set_keys(&host.nqn, &keys_of(host)?);
+            server.set_keys(&host.nqn, &keys_of(&host.at(now_us))?);
         }
         server.refer(&records.referrals)?;
         Ok(server)
@@ -107,7 +115,7 @@ impl Exports {
             add(server)?;
             return Ok(record.listen.clone());
         }
-        let server = Self::start(record, records, cores)?;
+        let server = self.start(record, records, cores)?;
         add(&server)?;
         let address = server.address();
         let listen = address.map_or_else(|| record.listen.clone(), |address| address.to_string());
@@ -141,7 +149,7 @@ impl Exports {
         if let Some(server) = self.at(&record.listen) {
             return server.announce(record);
         }
-        let server = Self::start(record, records, cores)?;
+        let server = self.start(record, records, cores)?;
         server.announce(record)?;
         self.servers.insert(record.listen.clone(), Arc::new(server));
         Ok(())

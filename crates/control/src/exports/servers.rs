@@ -128,6 +128,7 @@ impl ExportServer {
             Self::Nvme(target) => {
                 target.set_keys(host, keys.proof.clone());
                 target.set_tls_key(host, keys.tls.clone());
+                target.accept_old(host, keys.old_proof.clone(), keys.old_tls.clone());
             }
         }
     }

@@ -29,7 +29,7 @@ mod settings;
 mod taken;
 
 pub use arrays::{ArrayRecord, CopyRecord, ScrubAim, ScrubRecord, SilentRecord, UnderWay};
-pub use peers::{Covered, HostRecord, RemoteRecord};
+pub use peers::{Covered, HostRecord, OldSecrets, OldTlsKey, RemoteRecord};
 pub use settings::{PausedJobs, Settings};
 pub(crate) use taken::{Aim, TakenRecord};
 

@@ -1,5 +1,5 @@
-//! Timeouts of candidates, with a clock that only the test moves; and, in `accepting`, the admission of candidates; and, in `costly`, steps that the worker
-//! executes.
+//! Timeouts of candidates, with a clock that only the test moves; and, in `accepting`, the admission of candidates;
+//! and, in `costly`, steps that the worker executes.
 
 mod accepting;
 mod costly;

@@ -117,6 +117,35 @@ pub struct HostRecord {
     /// What it has to use besides, which is not known, so that it cannot connect.
     #[serde(default, skip_serializing_if = "Covered::is_nothing")]
     pub covered: Covered,
+    /// Replaced secrets that are still accepted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub old_secrets: Option<OldSecrets>,
+    /// A replaced TLS key that is still accepted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub old_tls_key: Option<OldTlsKey>,
+}
+
+/// Replaced secrets of a host. The secret of the controller belongs to the secret of the host.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OldSecrets {
+    /// The secret of the host.
+    pub secret: String,
+    /// The secret of the controller; empty without mutual authentication.
+    #[serde(default)]
+    pub controller_secret: String,
+    /// The end of the time in which they are accepted, in microseconds since 1970.
+    pub until_us: u64,
+}
+
+/// A replaced TLS key of a host.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OldTlsKey {
+    /// The key.
+    pub tls_key: String,
+    /// The end of the time in which it is accepted, in microseconds since 1970.
+    pub until_us: u64,
 }
 
 impl std::fmt::Debug for HostRecord {
@@ -151,6 +180,15 @@ impl HostRecord {
     pub fn lacks_secrets(&self) -> bool {
         let lacks_its = self.needs_proof() && self.secret.is_empty();
         lacks_its || self.covered.controller_secret && self.controller_secret.is_empty()
+    }
+
+    /// Returns the record without replaced secrets and keys that are no longer accepted at `now_us`.
+    #[must_use]
+    pub fn at(&self, now_us: u64) -> Self {
+        let mut current = self.clone();
+        current.old_secrets.take_if(|old| old.until_us <= now_us);
+        current.old_tls_key.take_if(|old| old.until_us <= now_us);
+        current
     }
 
     /// Returns the record without its secrets, with the kinds of missing secrets instead.

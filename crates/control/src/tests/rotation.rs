@@ -1,0 +1,104 @@
+//! Replaced secrets and keys of hosts, which are accepted for some time beside the new ones.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use strake_api::v1::{AddHostRequest, Host, HostChange};
+
+use super::nvme::{HOST, OTHER, SECRET, host};
+use super::testbed::Testbed;
+use super::{Usage, check_refused};
+use crate::error::ControlError;
+use crate::events::WallClock;
+use crate::exports::keys::{HostKeys, keys_of};
+use crate::manager::Options;
+
+const BEGAN_US: u64 = 1_000_000_000_000_000;
+const DAY_S: u64 = 24 * 3600;
+
+/// A control plane whose clock advances only when it is set.
+fn control() -> (Testbed, Arc<AtomicU64>) {
+    let now = Arc::new(AtomicU64::new(BEGAN_US));
+    let shown = Arc::clone(&now);
+    let clock = WallClock::new(move || shown.load(Ordering::Relaxed));
+    (Testbed::with(Options { clock, ..Options::default() }), now)
+}
+
+fn add(control: &Testbed, request: AddHostRequest) -> Result<HostChange, ControlError> {
+    control.run(|m| m.add_host(&request))
+}
+
+/// A request for a new secret of the host.
+fn new_secret(keep_old_seconds: u64) -> AddHostRequest {
+    AddHostRequest { known: true, new_secret: true, keep_old_seconds, ..host("", "") }
+}
+
+/// A request for a new TLS key of the host.
+fn new_tls_key(keep_old_seconds: u64) -> AddHostRequest {
+    AddHostRequest { new_tls_key: true, keep_old_seconds, ..host("", "") }
+}
+
+fn listed(control: &Testbed) -> Host {
+    control.with(|m| m.list_hosts()).expect("it answers").hosts.remove(0)
+}
+
+fn keys(control: &Testbed) -> HostKeys {
+    control.run(|m| keys_of(&m.records.hosts[0])).expect("they are valid")
+}
+
+#[test]
+fn replaced_secrets_are_accepted_until_their_time_is_over() {
+    let (mut control, now) = control();
+    add(&control, host(SECRET, OTHER)).expect("secrets");
+    assert_eq!(listed(&control).old_secret_until_us, 0);
+    let until_us = BEGAN_US + DAY_S * 1_000_000;
+    add(&control, new_secret(DAY_S)).expect("another secret");
+    assert_eq!(listed(&control).old_secret_until_us, until_us);
+    let old = keys(&control).old_proof.expect("they are accepted");
+    assert!(Ok(old.host) == SECRET.parse() && old.controller.map(Ok) == Some(OTHER.parse()));
+
+    now.store(until_us - 1, Ordering::Relaxed);
+    control.tick().expect("it answers");
+    control.restart();
+    assert!(keys(&control).old_proof.is_some(), "also after a restart");
+    now.store(until_us, Ordering::Relaxed);
+    control.tick().expect("it answers");
+    assert!(keys(&control).old_proof.is_none());
+    assert_eq!(listed(&control).old_secret_until_us, 0);
+    let changes = control.reported("host_changed");
+    let what = format!("the replaced secret of host {HOST} is no longer accepted");
+    assert_eq!(changes.iter().filter(|event| event.what == what).count(), 1, "{changes:?}");
+}
+
+#[test]
+fn a_replacement_that_keeps_nothing_withdraws_what_was_kept() {
+    let (control, _) = control();
+    add(&control, host(SECRET, OTHER)).expect("secrets");
+    add(&control, new_tls_key(0)).expect("a key");
+    add(&control, new_secret(DAY_S)).expect("another secret");
+    add(&control, new_tls_key(2 * DAY_S)).expect("another key");
+    let both = listed(&control);
+    assert_eq!(both.old_secret_until_us, BEGAN_US + DAY_S * 1_000_000, "its time is its own");
+    assert_eq!(both.old_tls_key_until_us, BEGAN_US + 2 * DAY_S * 1_000_000);
+    assert!(keys(&control).old_tls.is_some());
+    add(&control, new_secret(0)).expect("another secret");
+    let one = listed(&control);
+    assert_eq!((one.old_secret_until_us, one.old_tls_key_until_us), (0, both.old_tls_key_until_us));
+    add(&control, AddHostRequest { no_tls: true, ..host("", "") }).expect("its secret is enough");
+    assert_eq!(listed(&control).old_tls_key_until_us, 0);
+    assert!(keys(&control).old_tls.is_none());
+}
+
+#[test]
+fn there_must_be_something_to_keep_and_an_end_of_it() {
+    let (control, _) = control();
+    let kept = |request: AddHostRequest| AddHostRequest { keep_old_seconds: DAY_S, ..request };
+    check_refused(add(&control, kept(host(SECRET, ""))), Usage, "nothing is replaced");
+    add(&control, host(SECRET, "")).expect("a secret");
+    check_refused(add(&control, kept(host(SECRET, ""))), Usage, "nothing is replaced");
+    check_refused(add(&control, new_tls_key(DAY_S)), Usage, "nothing is replaced");
+    check_refused(add(&control, new_secret(31 * DAY_S)), Usage, "at most 30 days");
+    add(&control, new_secret(30 * DAY_S)).expect("the longest time");
+    let document = control.document();
+    assert!(!document.contains("DHHC"), "a backup has no secrets: {document}");
+}

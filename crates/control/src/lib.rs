@@ -43,6 +43,7 @@ mod history;
 mod hooks;
 pub mod limits;
 pub mod manager;
+mod measures;
 mod names;
 mod policy;
 mod record;
@@ -58,6 +59,7 @@ pub use cores::CoreChoice;
 pub use error::{ControlError, ControlErrorKind};
 pub use history::Outcome;
 pub use manager::{Manager, Options};
+pub use measures::Measure;
 pub use record::store::{ArrayRecord, Config, ExportRecord, Store};
 pub use strake_engine::{ArrayLatencies, IoLimits, Latencies, LatencyCounts};
 

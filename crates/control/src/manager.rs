@@ -21,6 +21,7 @@ use crate::events::{EventKind, Events, Note, WallClock};
 use crate::exports::offered::Exports;
 use crate::hooks::Hooks;
 use crate::limits::BIND_LIMIT;
+use crate::measures::Measure;
 use crate::names::{drive_key, is_called};
 use crate::policy::returns::Returns;
 use crate::policy::sick::Sick;
@@ -55,6 +56,8 @@ pub struct Options {
     pub binder: Binder,
     /// Maximum wait of a command for the binder.
     pub bind_limit: Duration,
+    /// The measures that contain this process.
+    pub measures: Vec<Measure>,
 }
 
 impl Default for Options {
@@ -68,6 +71,7 @@ impl Default for Options {
             machine: Machine::default(),
             binder: Binder::default(),
             bind_limit: BIND_LIMIT,
+            measures: Vec::new(),
         }
     }
 }

@@ -9,6 +9,7 @@ use clap::{Parser, ValueEnum};
 use strake_control::{CoreChoice, IoLimits};
 use strake_parity::Kernel;
 
+use crate::contain::{Choices, CoreDumps};
 use crate::metrics::Place;
 
 /// The option that names the socket, for messages about the socket.
@@ -76,6 +77,10 @@ pub struct Args {
     /// Parity kernel, such as avx2 or portable [default: chosen for this CPU]
     #[arg(long, env = "STRAKE_KERNEL", value_name = "NAME", value_parser = parse_kernel)]
     pub parity_kernel: Option<Kernel>,
+    /// Whether the kernel may write core dumps, and debuggers of the same user may attach. A core dump contains keys,
+    /// secrets of hosts, credentials of hooks and client data
+    #[arg(long, value_enum, default_value = "forbid")]
+    pub core_dumps: CoreDumps,
     /// Configuration file with these options. The command line and the environment take precedence
     #[arg(long, env = "STRAKE_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -125,6 +130,11 @@ fn first_folder(list: &OsStr) -> Option<PathBuf> {
 }
 
 impl Args {
+    /// Returns the choices about the containment of the process.
+    pub fn containment(&self) -> Choices {
+        Choices { core_dumps: self.core_dumps }
+    }
+
     /// Returns the given state directory or the default.
     pub fn state_dir(&self) -> Result<PathBuf, String> {
         if let Some(dir) = &self.state_dir {

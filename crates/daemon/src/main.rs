@@ -7,7 +7,8 @@
 //! Acknowledge a change before it is recorded. Start while another daemon uses the same state directory or socket.
 //!
 //! **Where to start.** [`mod@run`] for the life of the process, [`services`] for the calls, [`access`] for the
-//! permitted clients, [`roles`] for what they may call, [`metrics`] for the data that is served without authentication.
+//! permitted clients, [`roles`] for what they may call, [`metrics`] for the data that is served without authentication,
+//! [`contain`] for the rights that the process gives up.
 
 #![forbid(unsafe_code)]
 
@@ -16,6 +17,7 @@ mod again;
 mod args;
 mod budget;
 mod config;
+mod contain;
 mod files;
 mod log;
 mod manual;

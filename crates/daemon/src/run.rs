@@ -28,7 +28,7 @@ use crate::metrics::{self, Metrics, Place};
 use crate::notify::{Environment, Message, Pace, Service, summary};
 use crate::roles::Checked;
 use crate::shared::{COMMANDS_MAX, LOOKS_MAX, Shared};
-use crate::{again, files, log, socket};
+use crate::{again, contain, files, log, socket};
 use strake_parity::Kernel;
 
 /// Time between two rounds of upkeep, so that a spare is in use within a second after a failure.
@@ -66,6 +66,8 @@ impl From<String> for Ended {
 /// Runs the daemon until a request to stop.
 pub fn run(args: &Args) -> Result<(), Ended> {
     log::start(args.log);
+    // Before the first thread starts, because threads inherit the measures.
+    let measures = contain::enter(&args.containment())?;
     let service = Service::new(&Environment::of_process(), std::process::id());
     let kernel = args.parity_kernel.unwrap_or(Kernel::fit());
     if !kernel.choose() {
@@ -80,6 +82,7 @@ pub fn run(args: &Args) -> Result<(), Ended> {
         cores: args.cores.clone(),
         assemble_timeout: args.assemble_timeout.0,
         io_limits: args.io_timeout,
+        measures,
         ..Options::default()
     };
     let runtime =

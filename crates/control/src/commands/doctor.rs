@@ -14,6 +14,7 @@ use crate::control::Control;
 use crate::error::ControlError;
 use crate::limits::LOOK_LIMIT;
 use crate::manager::Manager;
+use crate::measures::Measure;
 use crate::policy::advice::spare_next;
 use crate::policy::spares::fits;
 use crate::record::access::{Before, Exposure};
@@ -196,6 +197,7 @@ fn of_daemon(manager: &Manager) -> Checks {
         checks.push(check("daemon configuration", Finding::Failed, what, state_remedy()));
     }
     checks.push(of_access(manager));
+    checks.extend(manager.options.measures.iter().map(Measure::checked));
     checks.push(if manager.records.store.was_unclean() {
         let what = "the previous daemon was not shut down cleanly";
         let last = ListEventsRequest { last: 50, ..Default::default() };

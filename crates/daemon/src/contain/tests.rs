@@ -1,0 +1,195 @@
+//! Attempts from inside of a contained process. Each attempt also runs without containment, where it must succeed:
+//! otherwise its failure would prove nothing.
+//!
+//! A test starts its own program two times. The environment variable [`INSIDE`] selects the test and the containment of
+//! the new process, which prints the result of the attempt.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use rustix::process::{Resource, Rlimit, geteuid, getrlimit, setrlimit};
+use strake_testkit::Folder;
+
+use super::{Choices, CoreDumps, enter};
+
+/// The environment variable of a process that makes an attempt.
+const INSIDE: &str = "STRAKE_TEST_INSIDE";
+
+/// The environment variable with the folder of an attempt.
+const FOLDER: &str = "STRAKE_TEST_FOLDER";
+
+/// A user that owns no file of these tests.
+const STRANGER: u32 = 65_534;
+
+/// The line with which a process reports that its attempt succeeded.
+const DONE: &str = "attempt: done";
+
+/// The start of the line about an attempt that failed.
+const FAILED: &str = "attempt: failed";
+
+/// Whether the process of an attempt is contained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Inside {
+    Free,
+    Contained,
+}
+
+impl Inside {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Free => "free",
+            Self::Contained => "contained",
+        }
+    }
+}
+
+/// The user of the process of an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum User {
+    /// The user of the tests.
+    Own,
+    /// An unprivileged user, if the tests run as root.
+    Unprivileged,
+}
+
+/// Makes `attempt` in a new process, and returns its output.
+fn run(inside: Inside, user: User, folder: &Path) -> Output {
+    let test = std::thread::current().name().expect("tests have names").to_owned();
+    let mut command = Command::new(std::env::current_exe().expect("we run from a file"));
+    command.args([&test, "--exact", "--nocapture", "--test-threads=1"]);
+    command.env(INSIDE, inside.word()).env(FOLDER, folder);
+    command.stdin(Stdio::null()).current_dir(folder);
+    if user == User::Unprivileged && geteuid().is_root() {
+        command.uid(STRANGER).gid(STRANGER);
+    }
+    command.output().expect("it starts")
+}
+
+/// In the process of an attempt: makes `attempt` and returns true. In other processes, returns false.
+fn attempts(choices: &Choices, attempt: impl FnOnce(&Path) -> Result<(), String>) -> bool {
+    let Ok(inside) = std::env::var(INSIDE) else { return false };
+    let folder = std::env::var_os(FOLDER).expect("it is set with the other variable");
+    if inside == Inside::Contained.word() {
+        enter(choices).expect("this host supports it");
+    }
+    match attempt(Path::new(&folder)) {
+        Ok(()) => println!("{DONE}"),
+        Err(why) => println!("{FAILED}: {why}"),
+    }
+    true
+}
+
+/// Checks that `attempt` succeeds in a free process and fails in a contained one.
+fn check(user: User, choices: &Choices, attempt: impl FnOnce(&Path) -> Result<(), String>) {
+    if attempts(choices, attempt) {
+        return;
+    }
+    let folder = public();
+    let said = |inside| {
+        let Output { stdout, stderr, .. } = run(inside, user, &folder);
+        format!("{}{}", String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr))
+    };
+    let (free, contained) = (said(Inside::Free), said(Inside::Contained));
+    assert!(free.contains(DONE), "the attempt must succeed without containment: {free}");
+    assert!(contained.contains(FAILED), "the attempt must fail: {contained}");
+}
+
+/// Creates a folder that every user may use.
+fn public() -> Folder {
+    let folder = Folder::new("straked-contain");
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).expect("it is ours");
+    folder
+}
+
+fn choices() -> Choices {
+    Choices { core_dumps: CoreDumps::Forbid }
+}
+
+/// Runs a program, whose exit code is the result.
+fn succeeds(command: &mut Command) -> Result<(), String> {
+    let Output { status, stderr, .. } = command.output().map_err(|error| error.to_string())?;
+    if status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&stderr).into_owned()) }
+}
+
+#[test]
+fn another_process_of_the_same_user_cannot_read_the_memory() {
+    // The kernel permits the environment of a process to those that may read its memory (proc_pid_environ(5)).
+    let read = |_: &Path| {
+        succeeds(Command::new("cat").arg(format!("/proc/{}/environ", std::process::id())))
+    };
+    check(User::Unprivileged, &choices(), read);
+}
+
+#[test]
+fn a_process_that_aborts_leaves_no_core_dump() {
+    let raise = || {
+        // Root may raise the limit again, and other users may not.
+        let most = Rlimit { current: None, maximum: None };
+        let own = getrlimit(Resource::Core).maximum;
+        let _ = setrlimit(Resource::Core, most)
+            .or_else(|_| setrlimit(Resource::Core, Rlimit { current: own, maximum: own }));
+    };
+    let abort = |_: &Path| -> Result<(), String> {
+        raise();
+        std::process::abort()
+    };
+    if attempts(&choices(), abort) {
+        return;
+    }
+    let folder = public();
+    let status = |inside| run(inside, User::Own, &folder).status;
+    let [free, contained] = [Inside::Free, Inside::Contained].map(status);
+    assert!(free.signal().is_some() && contained.signal().is_some(), "{free} {contained}");
+    assert!(!contained.core_dumped(), "a contained process");
+    if getrlimit(Resource::Core).maximum == Some(0) && !geteuid().is_root() {
+        eprintln!("skipped in part: this host permits no core dumps");
+        return;
+    }
+    assert!(free.core_dumped(), "a free process");
+}
+
+#[test]
+fn a_program_of_root_gives_a_contained_process_no_rights() {
+    let own_id = |folder: &Path| {
+        let Output { stdout, .. } =
+            Command::new(folder.join("id")).arg("-u").output().map_err(|e| e.to_string())?;
+        match String::from_utf8_lossy(&stdout).trim() {
+            "0" => Ok(()),
+            other => Err(format!("user {other}")),
+        }
+    };
+    if attempts(&choices(), own_id) {
+        return;
+    }
+    if !geteuid().is_root() {
+        eprintln!("skipped: only root can create a program with the rights of root");
+        return;
+    }
+    let folder = public();
+    let program = folder.join("id");
+    // Another program copies it: a test that starts a program meanwhile would inherit a file that is open for writing.
+    succeeds(Command::new("cp").arg("/usr/bin/id").arg(&program)).expect("it can be copied");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).expect("it is ours");
+    let said = |inside| {
+        String::from_utf8_lossy(&run(inside, User::Unprivileged, &folder).stdout).into_owned()
+    };
+    assert!(said(Inside::Free).contains(DONE), "without containment, the program has its rights");
+    assert!(said(Inside::Contained).contains(&format!("{FAILED}: user {STRANGER}")));
+}
+
+#[test]
+fn permitted_core_dumps_change_nothing() {
+    let choices = Choices { core_dumps: CoreDumps::Permit };
+    let read = |_: &Path| {
+        succeeds(Command::new("cat").arg(format!("/proc/{}/environ", std::process::id())))
+    };
+    if attempts(&choices, read) {
+        return;
+    }
+    let folder = public();
+    let Output { stdout, .. } = run(Inside::Contained, User::Unprivileged, &folder);
+    assert!(String::from_utf8_lossy(&stdout).contains(DONE));
+}

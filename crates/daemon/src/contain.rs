@@ -4,6 +4,7 @@
 //! measures, so [`enter`] runs before the first thread starts. Pure functions decide what is permitted; the functions
 //! named `enter` are the only effects. [Decision 43](../../../docs/decisions/0043-containment.md) has the reasons.
 
+mod calls;
 mod dumps;
 
 #[cfg(test)]
@@ -26,7 +27,7 @@ pub struct Choices {
 /// # Errors
 /// A measure that every supported kernel has could not be taken.
 pub fn enter(choices: &Choices) -> Result<Vec<Measure>, String> {
-    let measures = vec![dumps::enter(choices.core_dumps)?, enter_no_new_privs()?];
+    let measures = vec![dumps::enter(choices.core_dumps)?, enter_no_new_privs()?, calls::enter()];
     for measure in &measures {
         if let Some(remedy) = &measure.remedy {
             tracing::warn!(measure = measure.name, %remedy, "{}", measure.what);

@@ -181,6 +181,20 @@ fn a_program_of_root_gives_a_contained_process_no_rights() {
 }
 
 #[test]
+fn a_contained_process_cannot_create_a_namespace() {
+    let unshare = |_: &Path| {
+        let namespace = if geteuid().is_root() { "--uts" } else { "--user" };
+        succeeds(Command::new("unshare").args([namespace, "true"]))
+    };
+    let may = |path: &str| fs::read_to_string(path).map_or(true, |text| text.trim() != "0");
+    if !geteuid().is_root() && !may("/proc/sys/kernel/unprivileged_userns_clone") {
+        eprintln!("skipped: this host permits no namespaces");
+        return;
+    }
+    check(User::Own, &choices(), unshare);
+}
+
+#[test]
 fn permitted_core_dumps_change_nothing() {
     let choices = Choices { core_dumps: CoreDumps::Permit };
     let read = |_: &Path| {

@@ -15,6 +15,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::error::{AlertError, AlertErrorKind};
 use crate::hook::Hook;
 use crate::limits::{HOOKS_MAX, Limits, RESOLVER_THREADS};
+use crate::program::Programs;
 use crate::spec::{Checked, HookSpec};
 use crate::way::{Inside, Setting};
 
@@ -33,6 +34,8 @@ pub struct Settings {
     pub limits: Limits,
     /// Certificates (DER) that are trusted in addition to those of the host.
     pub roots: Vec<Vec<u8>>,
+    /// The programs that hooks may start.
+    pub programs: Programs,
 }
 
 impl Settings {
@@ -44,6 +47,7 @@ impl Settings {
             clock: Arc::new(SystemClock::default()),
             limits: Limits::default(),
             roots: Vec::new(),
+            programs: Programs::default(),
         }
     }
 }
@@ -91,7 +95,7 @@ impl Alerts {
     }
 
     pub(crate) fn start(settings: Settings, inside: Inside) -> Result<Self, AlertError> {
-        let Settings { host, clock, limits, roots } = settings;
+        let Settings { host, clock, limits, roots, programs } = settings;
         let failed = |e: std::io::Error| {
             AlertError::new(AlertErrorKind::System, format!("hooks cannot receive events: {e}"))
         };
@@ -110,7 +114,7 @@ impl Alerts {
         };
         std::thread::Builder::new().name("strake-alerts".into()).spawn(run).map_err(failed)?;
         let inner = Inner {
-            setting: Arc::new(Setting { host, clock, limits, roots, inside }),
+            setting: Arc::new(Setting { host, clock, limits, roots, programs, inside }),
             runtime: handle,
             stopping: watch::Sender::new(false),
             hooks: Mutex::default(),
@@ -125,7 +129,7 @@ impl Alerts {
     /// `Usage`: the hook is invalid, or its program may not be run. `Exists`: another hook has the name. `TooMany`:
     /// there are already [`HOOKS_MAX`] hooks. `Stopped`: alerts were stopped.
     pub fn add(&self, spec: HookSpec) -> Result<(Added, v1::Hook), AlertError> {
-        spec.check()?;
+        self.check_spec(&spec)?;
         self.restore(spec)
     }
 
@@ -147,12 +151,20 @@ impl Alerts {
         Ok((Added::Created, listed))
     }
 
+    /// Checks whether this hook could be added to a daemon without hooks.
+    ///
+    /// # Errors
+    /// `Usage`: a field is invalid, or the program of an exec hook may not be run.
+    pub fn check_spec(&self, spec: &HookSpec) -> Result<(), AlertError> {
+        spec.check(&self.inner.setting.programs)
+    }
+
     /// Returns the result that [`Self::add`] would return, without adding the hook.
     ///
     /// # Errors
     /// As [`Self::add`].
     pub fn check(&self, spec: HookSpec) -> Result<Added, AlertError> {
-        spec.check()?;
+        self.check_spec(&spec)?;
         let present = self.present(&self.inner.hooks(), &Checked::new(spec)?)?;
         Ok(present.map_or(Added::Created, |(added, _)| added))
     }

@@ -1,16 +1,16 @@
 //! Delivery to a program on this host.
 
-use std::fs::{self, File, Metadata};
+use std::fs::File;
 use std::io::{self, Seek as _, Write as _};
-use std::os::unix::fs::MetadataExt as _;
-use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::path::{Path, PathBuf};
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 
-use rustix::fs::{FileType, MemfdFlags, memfd_create};
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, geteuid, kill_process_group, waitid};
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid,
+};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe;
 use tokio::sync::oneshot;
@@ -18,6 +18,7 @@ use tokio::sync::oneshot;
 use crate::error::Failure;
 use crate::limits::EXCERPT_BYTES;
 use crate::notice::Message;
+use crate::program::Program;
 use crate::text::{cut, one_line};
 use crate::way::Setting;
 
@@ -28,28 +29,12 @@ const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sb
 /// Maximum number of bytes of one environment variable.
 const VARIABLE_BYTES_MAX: usize = 256;
 
-/// The path of a program, without arguments.
-#[derive(Debug)]
-pub(crate) struct Program {
-    pub path: PathBuf,
-}
-
 impl Program {
-    /// Checks the text. [`may_run`] checks the file at every run, because files change.
-    pub(crate) fn parse(target: &str) -> Result<Self, String> {
-        let path = Path::new(target);
-        if !path.is_absolute() || target.chars().any(char::is_control) {
-            return Err("the target of an exec hook is the absolute path of a program, without arguments; put \
-                        arguments into a script"
-                .into());
-        }
-        Ok(Self { path: path.to_owned() })
-    }
-
     /// One attempt: runs the program to its end.
     pub(crate) async fn tell(&self, message: &Message, setting: &Setting) -> Result<(), Failure> {
-        let path = may_run(self)?;
-        let mut run = Run::start(&path, message)
+        let programs = &setting.programs;
+        let path = programs.may_run(self)?;
+        let mut run = Run::start(programs.launched(&path), message)
             .map_err(|e| Failure::passing(format!("cannot start {}: {e}", path.display())))?;
         // The program ran, so it may have notified a person. Another attempt could notify the person twice.
         let ended = setting.in_time(run.ended()).await;
@@ -75,13 +60,15 @@ impl Group {
     }
 
     fn kill(group: Pid) {
-        // The call fails if all processes have already ended, which is the intended state.
+        // A call fails if all processes have already ended, which is the intended state. A process that was just
+        // started may have no group yet.
         let _ = kill_process_group(group, Signal::KILL);
+        let _ = kill_process(group, Signal::KILL);
     }
 }
 
 impl Run {
-    fn start(path: &Path, message: &Message) -> io::Result<Self> {
+    fn start(launched: Command, message: &Message) -> io::Result<Self> {
         let (reader, writer) = io::pipe()?;
         let output = pipe::Receiver::from_owned_fd(reader.into())?;
         let group = Arc::new(Group::default());
@@ -96,7 +83,7 @@ impl Run {
             }
         };
         thread::Builder::new().name("strake-hook".into()).spawn(reap)?;
-        let child = command(path, message, writer)?.spawn()?;
+        let child = command(launched, message, writer)?.spawn()?;
         *group.lock() = Some(Pid::from_child(&child));
         give.send(child).map_err(|_| io::Error::other("the thread that waits for it has ended"))?;
         Ok(Self { group, status, output })
@@ -158,11 +145,13 @@ fn reap(mut child: Child, group: &Group) -> io::Result<ExitStatus> {
     child.wait()
 }
 
-/// Returns the command of the program, which inherits only the event: no arguments, no shell, a small environment.
-/// Every descriptor of this process is closed on exec, because the standard library and rustix open them in this way.
-fn command(path: &Path, message: &Message, output: io::PipeWriter) -> io::Result<Command> {
-    let mut command = Command::new(path);
-    command
+/// Returns the command with the environment of a program, which inherits only the event: no shell, few variables. Every descriptor of this process is closed on exec, because the standard library and rustix open them in this way.
+fn command(
+    mut launched: Command,
+    message: &Message,
+    output: io::PipeWriter,
+) -> io::Result<Command> {
+    launched
         .env_clear()
         .env("PATH", SEARCH_PATH)
         .env("STRAKE_EVENT_KIND", variable(&message.event.kind))
@@ -171,9 +160,8 @@ fn command(path: &Path, message: &Message, output: io::PipeWriter) -> io::Result
         .current_dir("/")
         .stdin(input(&message.json())?)
         .stdout(output.try_clone()?)
-        .stderr(output)
-        .process_group(0);
-    Ok(command)
+        .stderr(output);
+    Ok(launched)
 }
 
 fn keep(said: &mut Vec<u8>, bytes: &[u8]) {
@@ -200,50 +188,4 @@ fn ending(status: ExitStatus, said: &str) -> String {
         (None, None) => "the program ended with an unknown status".to_string(),
     };
     if said.is_empty() { how } else { format!("{how}: {said}") }
-}
-
-/// Returns the file to run, if only root and the user of the daemon could have replaced it.
-pub(crate) fn may_run(program: &Program) -> Result<PathBuf, Failure> {
-    let shown = program.path.display();
-    let path = fs::canonicalize(&program.path)
-        .map_err(|e| Failure::lasting(format!("cannot find the program {shown}: {e}")))?;
-    let meta = look(&path)?;
-    if !meta.is_file() || meta.mode() & 0o111 == 0 {
-        let what =
-            format!("{shown} is not an executable file; make it one with: chmod 755 {shown}");
-        return Err(Failure::lasting(what));
-    }
-    for part in path.ancestors() {
-        let meta = look(part)?;
-        let owner = Owner { uid: meta.uid(), mode: meta.mode() };
-        if !owner.keeps_out_others(geteuid().as_raw()) {
-            return Err(Failure::lasting(format!(
-                "other users can change {shown}, because {part} is writable by users other than root and the user of \
-                 straked; correct it with: chown root {part} && chmod go-w {part}",
-                part = part.display()
-            )));
-        }
-    }
-    Ok(path)
-}
-
-/// The owner of a file or a directory, and its mode.
-pub(crate) struct Owner {
-    pub uid: u32,
-    pub mode: u32,
-}
-
-impl Owner {
-    /// Returns whether only root and the user `me` can change the file.
-    pub(crate) fn keeps_out_others(&self, me: u32) -> bool {
-        // In a directory with the sticky bit, such as /tmp, only the owner of a file can replace it.
-        let kind = FileType::from_raw_mode(self.mode);
-        let sticky = kind == FileType::Directory && self.mode & 0o1000 != 0;
-        (self.uid == 0 || self.uid == me) && (self.mode & 0o022 == 0 || sticky)
-    }
-}
-
-fn look(path: &Path) -> Result<Metadata, Failure> {
-    fs::metadata(path)
-        .map_err(|e| Failure::lasting(format!("cannot look at {}: {e}", path.display())))
 }

@@ -12,11 +12,11 @@
 //! `events_held_back`.
 //!
 //! **What it must never do.** Make the caller of `offer` wait or fail. Deliver an event about a failed hook. Show
-//! credentials in a listing, an error or a log. Run a program through a shell, or a program that another user could
-//! have replaced. Define the kinds of events.
+//! credentials in a listing, an error or a log. Run a program through a shell, an interpreter of
+//! standard input, or a program that another user could have replaced. Define the kinds of events.
 //!
 //! **Where to start.** [`Alerts`], then `hook.rs` for the life of an event, `pace.rs` for the rate limit, and
-//! `webhook.rs`, `mail.rs`, `exec.rs` for the delivery.
+//! `webhook.rs`, `mail.rs`, `exec.rs` for the delivery, and `program.rs` for the permitted programs.
 
 #![forbid(unsafe_code)]
 
@@ -30,6 +30,7 @@ mod mail;
 mod net;
 mod notice;
 mod pace;
+mod program;
 mod severity;
 mod spec;
 mod text;
@@ -41,6 +42,7 @@ pub use clock::{Clock, Sleep, SystemClock};
 pub use error::{AlertError, AlertErrorKind};
 pub use limits::Limits;
 pub use notice::DOCUMENT_VERSION;
+pub use program::Programs;
 pub use spec::HookSpec;
 pub use webhook::EVENT_HEADER;
 

@@ -7,9 +7,9 @@ use strake_api::v1;
 use strake_units::Name;
 
 use crate::error::AlertError;
-use crate::exec::{self, Program};
 use crate::limits::TARGET_BYTES_MAX;
 use crate::mail::Mail;
+use crate::program::{Program, Programs};
 use crate::severity::Severity;
 use crate::text::one_line;
 use crate::webhook::Webhook;
@@ -65,11 +65,11 @@ impl HookSpec {
     ///
     /// # Errors
     /// `Usage`: a field is invalid, or the program of an exec hook may not be run.
-    pub fn check(&self) -> Result<(), AlertError> {
+    pub(crate) fn check(&self, programs: &Programs) -> Result<(), AlertError> {
         let hook = Checked::new(self.clone())?;
         match &hook.way {
             Way::Exec(program) => {
-                exec::may_run(program).map(drop).map_err(|e| self.refused(&e.what))
+                programs.may_run(program).map(drop).map_err(|e| self.refused(&e.what))
             }
             Way::Webhook(_) | Way::Mail(_) => Ok(()),
         }

@@ -19,6 +19,7 @@ use strake_api::v1::{Event, Hook};
 
 use crate::alerts::{Alerts, Settings};
 use crate::limits::Limits;
+use crate::program::Programs;
 use crate::spec::HookSpec;
 use crate::way::Inside;
 use clock::Hand;
@@ -54,9 +55,16 @@ impl Bench {
     }
 
     fn with(roots: Vec<Vec<u8>>, inside: Inside) -> Self {
+        Self::of(Settings { roots, ..Settings::new("node1") }, inside)
+    }
+
+    fn of_programs(programs: Programs) -> Self {
+        Self::of(Settings { programs, ..Settings::new("node1") }, Inside::Nothing)
+    }
+
+    fn of(settings: Settings, inside: Inside) -> Self {
         let hand = Arc::new(Hand::default());
-        let clock = hand.clone();
-        let settings = Settings { host: "node1".into(), clock, limits: limits(), roots };
+        let settings = Settings { clock: hand.clone(), limits: limits(), ..settings };
         Self { alerts: Alerts::start(settings, inside).unwrap(), hand }
     }
 

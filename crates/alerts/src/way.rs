@@ -8,6 +8,7 @@ use crate::clock::{Clock, within};
 use crate::error::Failure;
 use crate::limits::Limits;
 use crate::notice::Message;
+use crate::program::Programs;
 use crate::spec::Way;
 
 /// The addresses that count as this host.
@@ -28,6 +29,7 @@ pub(crate) struct Setting {
     pub limits: Limits,
     /// Certificates that are trusted in addition to those of the host.
     pub roots: Vec<Vec<u8>>,
+    pub programs: Programs,
     pub inside: Inside,
 }
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use strake_alerts::{AlertError, AlertErrorKind, Alerts, Settings};
+use strake_alerts::{AlertError, AlertErrorKind, Alerts, Programs, Settings};
 use strake_api::v1::Hook;
 
 use crate::error::{ControlError, ControlErrorKind};
@@ -44,8 +44,12 @@ struct Seen {
 impl Hooks {
     /// Starts the recorded hooks before the first event of this run. A hook that cannot start is reported, and stays
     /// recorded.
-    pub(crate) fn start(config: &Config, events: &Events) -> Result<Self, ControlError> {
-        let alerts = Alerts::new(Settings::new(host()))?;
+    pub(crate) fn start(
+        config: &Config,
+        events: &Events,
+        programs: Programs,
+    ) -> Result<Self, ControlError> {
+        let alerts = Alerts::new(Settings { programs, ..Settings::new(host()) })?;
         for spec in &config.hooks {
             if let Err(error) = alerts.restore(spec.clone()) {
                 let what = format!("the recorded hook {:?} is not in use", spec.name);

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use strake_alerts::Programs;
 use strake_api::v1::GetStatusRequest;
 use strake_dev_nvme::Binder;
 use strake_dev_uring::{Machine, inherit_nothing};
@@ -58,6 +59,8 @@ pub struct Options {
     pub bind_limit: Duration,
     /// The measures that contain this process.
     pub measures: Vec<Measure>,
+    /// The programs that hooks may start.
+    pub programs: Programs,
 }
 
 impl Default for Options {
@@ -72,6 +75,7 @@ impl Default for Options {
             binder: Binder::default(),
             bind_limit: BIND_LIMIT,
             measures: Vec::new(),
+            programs: Programs::default(),
         }
     }
 }
@@ -141,7 +145,7 @@ impl Manager {
         if let Err(reason) = inherit_nothing() {
             tracing::warn!(%reason, "programs of hooks inherit what straked was started with");
         }
-        let hooks = Hooks::start(&config, &events)?;
+        let hooks = Hooks::start(&config, &events, options.programs.clone())?;
         let audit = Arc::new(Audit::open_in(state.clone(), &events, options.clock.clone()));
         let started = Note::new(EventKind::DaemonStarted, "daemon", "the daemon started");
         events.record(started.cause(format!("version {}", env!("CARGO_PKG_VERSION"))));

@@ -2,14 +2,14 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 use strake_control::{CoreChoice, IoLimits};
 use strake_parity::Kernel;
 
-use crate::contain::{Choices, CoreDumps};
+use crate::contain::{Choices, CoreDumps, Folders, Places, Writes};
 use crate::metrics::Place;
 
 /// The option that names the socket, for messages about the socket.
@@ -81,6 +81,15 @@ pub struct Args {
     /// secrets of hosts, credentials of hooks and client data
     #[arg(long, value_enum, default_value = "forbid")]
     pub core_dumps: CoreDumps,
+    /// Folders in which files may serve as drives, and exports may have sockets: /FOLDER,/FOLDER, none, or any (all
+    /// except system folders). The daemon cannot write elsewhere, except in its own folders, /dev, /sys and /tmp
+    /// [default: none for the systemd service; else any]
+    #[arg(long, value_name = "FOLDERS")]
+    pub write_dirs: Option<Writes>,
+    /// Folders with programs of hooks: /FOLDER,/FOLDER or none. Programs elsewhere are refused, except those in system
+    /// folders, such as /usr/local/bin and /opt
+    #[arg(long, default_value = "none", value_name = "FOLDERS")]
+    pub hook_dirs: Folders,
     /// Configuration file with these options. The command line and the environment take precedence
     #[arg(long, env = "STRAKE_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -90,6 +99,9 @@ pub struct Args {
     /// Print an example of the configuration file, and exit
     #[arg(long)]
     pub example_config: bool,
+    /// Become the program of a hook, with the limits of hooks
+    #[arg(long, hide = true, value_name = "PATH")]
+    pub run_hook: Option<PathBuf>,
     /// Print the manual page, and exit
     #[arg(long, hide = true)]
     pub manual: bool,
@@ -131,8 +143,25 @@ fn first_folder(list: &OsStr) -> Option<PathBuf> {
 
 impl Args {
     /// Returns the choices about the containment of the process.
-    pub fn containment(&self) -> Choices {
-        Choices { core_dumps: self.core_dumps }
+    pub fn containment(&self) -> Result<Choices, String> {
+        let folder = |path: &Path| {
+            let path = std::path::absolute(path).map_err(|error| error.to_string())?;
+            Ok::<_, String>(path.parent().map_or(path.clone(), Path::to_owned))
+        };
+        let state_dir =
+            std::path::absolute(self.state_dir()?).map_err(|error| error.to_string())?;
+        let mut own = vec![state_dir, folder(&self.socket()?)?];
+        if let Some(path) = self.metrics.as_ref().and_then(Place::unix) {
+            own.push(folder(path)?);
+        }
+        let places = Places { own, writes: self.write_dirs(), hooks: self.hook_dirs.clone() };
+        Ok(Choices { core_dumps: self.core_dumps, places })
+    }
+
+    /// Returns the given folders for writes or the default.
+    pub fn write_dirs(&self) -> Writes {
+        let of_service = || of_service("STATE_DIRECTORY").map(|_| Writes::Only(Folders::default()));
+        self.write_dirs.clone().or_else(of_service).unwrap_or(Writes::Any)
     }
 
     /// Returns the given state directory or the default.

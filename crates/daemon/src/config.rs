@@ -24,8 +24,8 @@ use file::Entry;
 pub use effect::in_effect;
 pub use example::example;
 
-/// Options that a file cannot set: they select the file, or what the process prints.
-const NOT_IN_FILES: [&str; 4] = ["config", "check-config", "example-config", "manual"];
+/// Options that a file cannot set: they select the file, or what the process does instead of serving.
+const NOT_IN_FILES: [&str; 5] = ["config", "check-config", "example-config", "run-hook", "manual"];
 
 /// Options that are paths. The working directory of a service differs from that of the operator.
 const PATHS: [&str; 2] = ["state-dir", "socket"];

@@ -6,6 +6,7 @@
 
 mod calls;
 mod dumps;
+mod files;
 
 #[cfg(test)]
 mod tests;
@@ -14,12 +15,15 @@ use rustix::thread::set_no_new_privs;
 use strake_control::Measure;
 
 pub use dumps::CoreDumps;
+pub use files::{Folders, Places, Writes};
 
 /// The choices of the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choices {
     /// Whether the kernel may write core dumps.
     pub core_dumps: CoreDumps,
+    /// The folders that may be written and that have programs.
+    pub places: Places,
 }
 
 /// Gives up rights, and returns the measures for the diagnosis. Measures that are not in force are logged.
@@ -27,7 +31,12 @@ pub struct Choices {
 /// # Errors
 /// A measure that every supported kernel has could not be taken.
 pub fn enter(choices: &Choices) -> Result<Vec<Measure>, String> {
-    let measures = vec![dumps::enter(choices.core_dumps)?, enter_no_new_privs()?, calls::enter()];
+    let measures = vec![
+        dumps::enter(choices.core_dumps)?,
+        enter_no_new_privs()?,
+        files::enter(&choices.places),
+        calls::enter(),
+    ];
     for measure in &measures {
         if let Some(remedy) = &measure.remedy {
             tracing::warn!(measure = measure.name, %remedy, "{}", measure.what);

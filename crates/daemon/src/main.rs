@@ -19,6 +19,7 @@ mod budget;
 mod config;
 mod contain;
 mod files;
+mod hook;
 mod log;
 mod manual;
 mod metrics;
@@ -45,6 +46,7 @@ const REFUSED: u8 = 3;
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     match config::read(&arguments) {
+        Ok(Given { args: Args { run_hook: Some(path), .. }, .. }) => hook::run(&path),
         Ok(given) => printed(&given).unwrap_or_else(|| run(&given.args)),
         Err(Refused::CommandLine(error)) => {
             // Help and version are no errors; everything else is wrong usage.

@@ -28,7 +28,7 @@ use crate::metrics::{self, Metrics, Place};
 use crate::notify::{Environment, Message, Pace, Service, summary};
 use crate::roles::Checked;
 use crate::shared::{COMMANDS_MAX, LOOKS_MAX, Shared};
-use crate::{again, contain, files, log, socket};
+use crate::{again, contain, files, hook, log, socket};
 use strake_parity::Kernel;
 
 /// Time between two rounds of upkeep, so that a spare is in use within a second after a failure.
@@ -67,7 +67,8 @@ impl From<String> for Ended {
 pub fn run(args: &Args) -> Result<(), Ended> {
     log::start(args.log);
     // Before the first thread starts, because threads inherit the measures.
-    let measures = contain::enter(&args.containment())?;
+    let choices = args.containment()?;
+    let measures = contain::enter(&choices)?;
     let service = Service::new(&Environment::of_process(), std::process::id());
     let kernel = args.parity_kernel.unwrap_or(Kernel::fit());
     if !kernel.choose() {
@@ -83,6 +84,7 @@ pub fn run(args: &Args) -> Result<(), Ended> {
         assemble_timeout: args.assemble_timeout.0,
         io_limits: args.io_timeout,
         measures,
+        programs: hook::programs(&choices.places),
         ..Options::default()
     };
     let runtime =

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use super::{Bench, PATIENCE, event, limits};
 use crate::error::AlertErrorKind;
-use crate::exec::Owner;
+use crate::program::{Owner, Programs};
 use crate::spec::HookSpec;
 use strake_testkit::Folder;
 
@@ -297,4 +297,52 @@ fn words_that_are_no_absolute_path_are_refused() {
     // Arguments are a part of the name, and there is no such file.
     let error = Bench::new().alerts.add(exec(Path::new("/bin/true -x"))).unwrap_err();
     assert!(error.what.contains("cannot find the program"), "{error}");
+}
+
+/// The history: `/bin/sh` was accepted as the program of a hook, and executed the JSON of events as commands.
+#[test]
+fn an_interpreter_of_its_input_is_refused_when_named_and_at_every_run() {
+    let dir = Dir::new();
+    let link = dir.0.join("hook");
+    std::os::unix::fs::symlink("/bin/sh", &link).unwrap();
+    for target in [Path::new("/bin/sh"), &link] {
+        let error = Bench::new().alerts.add(exec(target)).unwrap_err();
+        assert_eq!(error.kind, AlertErrorKind::Usage);
+        assert!(error.what.contains("execute the event as commands"), "{error}");
+    }
+    // A recorded hook is added without the check of its program.
+    let bench = Bench::new();
+    bench.alerts.restore(exec(Path::new("/bin/sh"))).unwrap();
+    bench.alerts.offer(&event(1, "info"));
+    let hook = bench.hook_when(|hook| hook.failed == 1);
+    assert!(hook.last_error.contains("interpreter sh"), "{hook:?}");
+}
+
+#[test]
+fn a_program_outside_of_the_folders_of_hooks_is_refused() {
+    let dir = Dir::new();
+    let script = dir.script("exit 0");
+    let with = |folders: &[&Path]| {
+        let folders = Some(folders.iter().map(|path| path.to_path_buf()).collect());
+        Bench::of_programs(Programs { folders, launcher: None }).alerts.add(exec(&script))
+    };
+    assert!(with(&[Path::new("/usr"), &dir.0]).is_ok());
+    let error = with(&[Path::new("/usr"), Path::new("/absent")]).unwrap_err();
+    assert_eq!(error.kind, AlertErrorKind::Usage);
+    assert!(error.what.contains("the folders are /usr, /absent"), "{error}");
+    // The parts of a path count, not its characters.
+    let half = PathBuf::from(dir.0.to_str().unwrap().strip_suffix(char::is_numeric).unwrap());
+    assert!(with(&[&half]).is_err());
+}
+
+#[test]
+fn a_launcher_gets_the_path_of_the_program_after_its_option() {
+    let dir = Dir::new();
+    let launcher = dir.script(&format!("cd {}; echo \"$@\" > args", dir.0.display()));
+    let launcher = Some((launcher, "--run-hook".to_owned()));
+    let bench = Bench::of_programs(Programs { folders: None, launcher });
+    bench.alerts.add(exec(Path::new("/bin/true"))).unwrap();
+    bench.alerts.offer(&event(1, "info"));
+    let path = fs::canonicalize("/bin/true").unwrap();
+    assert_eq!(dir.read("args"), format!("--run-hook {}\n", path.display()));
 }

@@ -20,7 +20,8 @@ impl Control {
     pub fn add_hook(&self, request: &AddHookRequest) -> Result<HookChange, ControlError> {
         let spec = HookSpec::from(request.clone());
         // The check reads the program of an exec hook, possibly from a slow file system, so the lock is not held.
-        spec.check()?;
+        let alerts = self.with(|m| m.hooks.alerts.clone())?;
+        alerts.check_spec(&spec)?;
         self.run(|m| add_hook(m, spec))
     }
 

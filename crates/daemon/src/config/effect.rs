@@ -50,6 +50,7 @@ fn computed(args: &Args, key: &str) -> Result<String, String> {
     match key {
         "state-dir" => args.state_dir().map(text),
         "socket" => args.socket().map(text),
+        "write-dirs" => Ok(args.write_dirs().to_string()),
         "parity-kernel" => Ok(args.parity_kernel.unwrap_or(Kernel::fit()).name().to_owned()),
         _ => Err("off".to_owned()),
     }

@@ -39,6 +39,7 @@ fn value(key: &str, option: &Arg) -> String {
     match key {
         "state-dir" => "/var/lib/strake",
         "socket" => "/run/strake/straked.sock",
+        "write-dirs" => "/srv/drives",
         "metrics" => "127.0.0.1:9464",
         "operator-group" => "strake-operator",
         "viewer-group" => "strake-viewer",

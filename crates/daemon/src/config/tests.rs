@@ -46,7 +46,8 @@ fn a_file_sets_every_option() {
     let place = Place::new(
         "# A comment.\nstate-dir = \"/srv/state\"\nsocket = '/srv/sock'\ncores = \"0,1\"\nlog = \"json\"\n\
          assemble-timeout = 45\nio-timeout = \"block=9,file=16,remote=31\"\nmetrics = \"unix:/srv/m\"\n\
-         parity-kernel = \"portable\"\noperator-group = 990\nviewer-group = \"strake-viewer\"\n",
+         parity-kernel = \"portable\"\noperator-group = 990\nviewer-group = \"strake-viewer\"\n\
+         core-dumps = \"permit\"\nwrite-dirs = \"/srv,/mnt\"\nhook-dirs = \"/srv/hooks\"\n",
     );
     let given = place.given(&[]);
     let args = &given.args;
@@ -58,6 +59,8 @@ fn a_file_sets_every_option() {
     assert!(args.metrics.is_some());
     assert_eq!(args.operator_group.as_deref(), Some("990"));
     assert_eq!(args.viewer_group.as_deref(), Some("strake-viewer"));
+    assert_eq!(args.core_dumps, crate::contain::CoreDumps::Permit);
+    assert_eq!((args.write_dirs().to_string(), args.hook_dirs.0.len()), ("/srv,/mnt".into(), 1));
     let shown = in_effect(&given);
     assert!(shown.contains("io-timeout = \"block=9,file=16,remote=31\"  # "), "{shown}");
     assert!(shown.contains("straked.toml, line 7\n"), "{shown}");

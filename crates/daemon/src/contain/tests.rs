@@ -4,16 +4,16 @@
 //! A test starts its own program two times. The environment variable [`INSIDE`] selects the test and the containment of
 //! the new process, which prints the result of the attempt.
 
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use rustix::process::{Resource, Rlimit, geteuid, getrlimit, setrlimit};
-use strake_testkit::Folder;
+use rustix::thread::gettid;
 
-use super::{Choices, CoreDumps, enter};
+use super::{Choices, CoreDumps, Folders, Places, Writes, enter};
 
 /// The environment variable of a process that makes an attempt.
 const INSIDE: &str = "STRAKE_TEST_INSIDE";
@@ -87,9 +87,9 @@ fn check(user: User, choices: &Choices, attempt: impl FnOnce(&Path) -> Result<()
     if attempts(choices, attempt) {
         return;
     }
-    let folder = public();
+    let folder = Beside::new();
     let said = |inside| {
-        let Output { stdout, stderr, .. } = run(inside, user, &folder);
+        let Output { stdout, stderr, .. } = run(inside, user, &folder.0);
         format!("{}{}", String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr))
     };
     let (free, contained) = (said(Inside::Free), said(Inside::Contained));
@@ -97,15 +97,45 @@ fn check(user: User, choices: &Choices, attempt: impl FnOnce(&Path) -> Result<()
     assert!(contained.contains(FAILED), "the attempt must fail: {contained}");
 }
 
-/// Creates a folder that every user may use.
-fn public() -> Folder {
-    let folder = Folder::new("straked-contain");
-    fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).expect("it is ours");
-    folder
+/// A folder that every user may use, beside the program of the tests: a daemon may always write to the folder for
+/// temporary files. It contains the folder [`OWN`] and the program `id`. Dropping it removes the folder.
+struct Beside(PathBuf);
+
+impl Beside {
+    fn new() -> Self {
+        let test = std::thread::current().name().expect("tests have names").replace(':', "-");
+        let program = std::env::current_exe().expect("we run from a file");
+        let folder = program.with_file_name(format!("{test}-{}", std::process::id()));
+        fs::create_dir_all(folder.join(OWN)).expect("it can be written");
+        // Another program copies it: a test that starts a program meanwhile would inherit a file that is open for
+        // writing.
+        succeeds(Command::new("cp").arg("/usr/bin/id").arg(&folder)).expect("it can be copied");
+        for path in [folder.clone(), folder.join(OWN)] {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o777)).expect("it is ours");
+        }
+        Self(folder)
+    }
 }
 
+impl Drop for Beside {
+    fn drop(&mut self) {
+        // The build removes what remains.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The folder that a contained process may write, in the folder of its attempt.
+const OWN: &str = "own";
+
+fn own() -> PathBuf {
+    std::env::current_dir().expect("there is one").join(OWN)
+}
+
+/// The choices of a daemon that may write only to [`OWN`].
 fn choices() -> Choices {
-    Choices { core_dumps: CoreDumps::Forbid }
+    let writes = Writes::Only(Folders::default());
+    let places = Places { own: vec![own()], writes, hooks: Folders::default() };
+    Choices { core_dumps: CoreDumps::Forbid, places }
 }
 
 /// Runs a program, whose exit code is the result.
@@ -114,13 +144,16 @@ fn succeeds(command: &mut Command) -> Result<(), String> {
     if status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&stderr).into_owned()) }
 }
 
+/// Another process reads the environment of this thread. The kernel permits this to those that may read its memory
+/// (proc_pid_environ(5)).
+fn read_memory(_: &Path) -> Result<(), String> {
+    let thread = gettid().as_raw_nonzero();
+    succeeds(Command::new("cat").arg(format!("/proc/{thread}/environ")))
+}
+
 #[test]
 fn another_process_of_the_same_user_cannot_read_the_memory() {
-    // The kernel permits the environment of a process to those that may read its memory (proc_pid_environ(5)).
-    let read = |_: &Path| {
-        succeeds(Command::new("cat").arg(format!("/proc/{}/environ", std::process::id())))
-    };
-    check(User::Unprivileged, &choices(), read);
+    check(User::Unprivileged, &choices(), read_memory);
 }
 
 #[test]
@@ -139,8 +172,8 @@ fn a_process_that_aborts_leaves_no_core_dump() {
     if attempts(&choices(), abort) {
         return;
     }
-    let folder = public();
-    let status = |inside| run(inside, User::Own, &folder).status;
+    let folder = Beside::new();
+    let status = |inside| run(inside, User::Own, &folder.0).status;
     let [free, contained] = [Inside::Free, Inside::Contained].map(status);
     assert!(free.signal().is_some() && contained.signal().is_some(), "{free} {contained}");
     assert!(!contained.core_dumped(), "a contained process");
@@ -161,20 +194,20 @@ fn a_program_of_root_gives_a_contained_process_no_rights() {
             other => Err(format!("user {other}")),
         }
     };
-    if attempts(&choices(), own_id) {
+    let here = std::env::current_dir().expect("there is one");
+    let places = Places { hooks: Folders(vec![here]), ..choices().places };
+    if attempts(&Choices { places, ..choices() }, own_id) {
         return;
     }
     if !geteuid().is_root() {
         eprintln!("skipped: only root can create a program with the rights of root");
         return;
     }
-    let folder = public();
-    let program = folder.join("id");
-    // Another program copies it: a test that starts a program meanwhile would inherit a file that is open for writing.
-    succeeds(Command::new("cp").arg("/usr/bin/id").arg(&program)).expect("it can be copied");
+    let folder = Beside::new();
+    let program = folder.0.join("id");
     fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).expect("it is ours");
     let said = |inside| {
-        String::from_utf8_lossy(&run(inside, User::Unprivileged, &folder).stdout).into_owned()
+        String::from_utf8_lossy(&run(inside, User::Unprivileged, &folder.0).stdout).into_owned()
     };
     assert!(said(Inside::Free).contains(DONE), "without containment, the program has its rights");
     assert!(said(Inside::Contained).contains(&format!("{FAILED}: user {STRANGER}")));
@@ -196,14 +229,78 @@ fn a_contained_process_cannot_create_a_namespace() {
 
 #[test]
 fn permitted_core_dumps_change_nothing() {
-    let choices = Choices { core_dumps: CoreDumps::Permit };
-    let read = |_: &Path| {
-        succeeds(Command::new("cat").arg(format!("/proc/{}/environ", std::process::id())))
-    };
-    if attempts(&choices, read) {
+    let choices = Choices { core_dumps: CoreDumps::Permit, ..choices() };
+    if attempts(&choices, read_memory) {
         return;
     }
-    let folder = public();
-    let Output { stdout, .. } = run(Inside::Contained, User::Unprivileged, &folder);
+    let folder = Beside::new();
+    let Output { stdout, .. } = run(Inside::Contained, User::Unprivileged, &folder.0);
+    assert!(String::from_utf8_lossy(&stdout).contains(DONE));
+}
+
+/// Whether the kernel has the rules of files.
+fn has_rules() -> bool {
+    let list = fs::read_to_string("/sys/kernel/security/lsm");
+    let active = list.map_or(true, |list| list.contains("landlock"));
+    if !active {
+        eprintln!("skipped: this kernel has no Landlock");
+    }
+    active
+}
+
+fn done(result: std::io::Result<()>) -> Result<(), String> {
+    result.map_err(|error| error.to_string())
+}
+
+#[test]
+fn a_contained_process_cannot_create_a_file_elsewhere() {
+    if has_rules() {
+        check(User::Own, &choices(), |folder| done(fs::write(folder.join("new"), "x")));
+    }
+}
+
+#[test]
+fn a_contained_process_cannot_write_a_file_elsewhere() {
+    let write = |folder: &Path| done(File::options().write(true).open(folder.join("id")).map(drop));
+    if has_rules() {
+        check(User::Own, &choices(), write);
+    }
+}
+
+#[test]
+fn a_contained_process_cannot_move_a_file_elsewhere() {
+    let rename = |folder: &Path| {
+        done(fs::write(folder.join(OWN).join("file"), "x"))?;
+        done(fs::rename(folder.join(OWN).join("file"), folder.join("file")))
+    };
+    if has_rules() {
+        check(User::Own, &choices(), rename);
+    }
+}
+
+#[test]
+fn a_contained_process_cannot_execute_what_it_may_write() {
+    let run = |folder: &Path| {
+        let program = folder.join(OWN).join("id");
+        succeeds(Command::new("cp").arg("/usr/bin/id").arg(&program)).expect("it may be written");
+        succeeds(&mut Command::new(program))
+    };
+    if has_rules() {
+        check(User::Own, &choices(), run);
+    }
+}
+
+#[test]
+fn a_contained_process_executes_programs_of_a_named_folder() {
+    let named =
+        Choices { places: Places { hooks: Folders(vec![own()]), ..choices().places }, ..choices() };
+    let run = |folder: &Path| succeeds(&mut Command::new(folder.join(OWN).join("id")));
+    if attempts(&named, run) {
+        return;
+    }
+    let folder = Beside::new();
+    let program = folder.0.join(OWN).join("id");
+    succeeds(Command::new("cp").arg("/usr/bin/id").arg(&program)).expect("it can be copied");
+    let Output { stdout, .. } = self::run(Inside::Contained, User::Own, &folder.0);
     assert!(String::from_utf8_lossy(&stdout).contains(DONE));
 }

@@ -26,7 +26,7 @@ fresh() {
     if [[ -n $daemon_pid ]]; then stop_daemon; fi
     rm -rf "$work"/nvme?n1 "$state" strake.json
     truncate -s "${1:-64MiB}" "$work"/nvme{1,2,3,4,5,6,9}n1
-    start_daemon
+    start_daemon --hook-dirs "$root/usr/local/bin"
 }
 
 none() { if [[ -n $daemon_pid ]]; then stop_daemon; fi; }

@@ -235,7 +235,8 @@ impl Opening<'_> {
                 (IoErrorKind::Device, format!("is in use: {user}; release it first"))
             }
             Errno::ACCESS | Errno::PERM => {
-                let what = "may not be opened by this user; run as root or change its permissions";
+                let what = "may not be opened by this user; run as root or change its permissions, and if these \
+                            permit it, name its folder in the option write-dirs of straked";
                 (IoErrorKind::Device, what.to_owned())
             }
             Errno::NXIO | Errno::NODEV | Errno::NOENT | Errno::NOMEDIUM => {

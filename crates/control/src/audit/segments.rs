@@ -10,7 +10,7 @@ use super::chain::{Ends, Head, Verifier, line_of, lines, parse};
 use super::phase;
 use crate::error::{ControlError, ControlErrorKind};
 use crate::limits::{AUDIT_BYTES_MAX, AUDIT_FILE_BYTES_MAX};
-use crate::record::files::StateFolder;
+use crate::record::files::{StateFolder, open_to_read};
 
 /// Name of the newest file.
 const NEWEST: &str = "audit.log";
@@ -290,7 +290,7 @@ impl Segments {
         let present = if self.changed().is_none() { self.bytes } else { bytes_max(self.limits) };
         let mut files = Vec::new();
         for (name, bytes_max) in full.chain([(NEWEST.to_owned(), present)]) {
-            match File::open(self.state.file(&name)) {
+            match open_to_read(&self.state.file(&name)) {
                 Ok(file) => files.push(Opened { name, file, bytes_max }),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(unreadable(&name, &error)),

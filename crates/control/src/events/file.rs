@@ -1,6 +1,5 @@
 //! The file of events, with one JSON object per line. Events are appended, the file is rotated, and a start reads it.
 
-use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 use std::sync::Arc;
@@ -8,7 +7,7 @@ use std::sync::Arc;
 use strake_api::v1::Event;
 
 use crate::limits::EVENTS_FILE_BYTES;
-use crate::record::files::StateFolder;
+use crate::record::files::{StateFolder, open_to_read};
 
 /// Name of the present file.
 const PRESENT: &str = "events.jsonl";
@@ -30,7 +29,7 @@ impl EventFile {
         let mut events: Vec<Event> = Vec::new();
         for name in [OLD, PRESENT] {
             let mut text = Vec::new();
-            let opened = File::open(self.0.file(name));
+            let opened = open_to_read(&self.0.file(name));
             // An unreadable file counts as missing. Writes will show that the directory has a problem.
             let _ = opened.and_then(|f| f.take(2 * EVENTS_FILE_BYTES).read_to_end(&mut text));
             let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
@@ -67,7 +66,7 @@ impl EventFile {
 
 /// Returns the length of a file, and true if its last line is incomplete.
 fn look(path: &Path) -> io::Result<(u64, bool)> {
-    let mut file = match File::open(path) {
+    let mut file = match open_to_read(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((0, false)),
         opened => opened?,
     };

@@ -6,11 +6,14 @@
 //! power loss, everything that was not durable ([`Disk`]).
 
 use std::fmt;
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 
 /// One operation on the file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,16 +58,37 @@ impl Disk for Kernel {
     }
 }
 
+/// Opens a file of the state directory. A symbolic link is refused: with it, a write of the daemon would change a file
+/// elsewhere, and a read would disclose one.
+///
+/// # Errors
+/// The errors of the file system, and a link.
+pub(crate) fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    let opened = options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed()).open(path);
+    opened.map_err(|error| match error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) {
+        true => io::Error::other("it is a symbolic link; replace the link by the file"),
+        false => error,
+    })
+}
+
+/// Opens a file of the state directory for reads, as [`open`].
+///
+/// # Errors
+/// As [`open`].
+pub(crate) fn open_to_read(path: &Path) -> io::Result<File> {
+    open(path, File::options().read(true))
+}
+
 fn fill(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut options = File::options();
-    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    let mut file = open(path, options.write(true).create(true).truncate(true).mode(0o600))?;
     file.write_all(bytes)?;
     file.sync_all()
 }
 
 /// Appends bytes to a file. After an error, the partial write is removed if possible.
 fn append(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = File::options().append(true).create(true).mode(0o600).open(path)?;
+    let mut file = open(path, File::options().append(true).create(true).mode(0o600))?;
     let before = file.metadata()?.len();
     let written = file.write_all(bytes).and_then(|()| file.sync_data());
     if written.is_err() {
@@ -111,7 +135,7 @@ impl StateFolder {
     /// # Errors
     /// The file cannot be read, or has more than `bytes_max` bytes.
     pub(crate) fn read(&self, name: &str, bytes_max: u64) -> io::Result<Option<Vec<u8>>> {
-        let file = match File::open(self.file(name)) {
+        let file = match open_to_read(&self.file(name)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             opened => opened?,
         };

@@ -3,8 +3,7 @@
 //! Each array has its own file, next to `state.json`. A cluster failover must not wait for a command that holds the
 //! manager, and a damaged file affects only one export.
 
-use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -17,7 +16,7 @@ use strake_export_nvmet::{Held, Ledger, Registrant, ReservationType, Reservation
 use strake_units::Uuid;
 use strake_wording::command;
 
-use crate::record::files::StateFolder;
+use crate::record::files::{StateFolder, open_to_read};
 use crate::record::store::ExportRecord;
 
 /// Version of the files written here.
@@ -211,10 +210,11 @@ impl ReservationFile {
     /// Replaces the content of the file, or removes the file. If the change cannot be made durable, restores the
     /// earlier content: hosts are informed that nothing has changed, so the next start must not find a change.
     fn replace(&self, text: Option<&[u8]>) -> io::Result<()> {
-        let before = match fs::read(self.path()) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            read => Some(read?),
-        };
+        let mut before = None;
+        match open_to_read(&self.path()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            opened => _ = opened?.read_to_end(before.insert(Vec::new()))?,
+        }
         self.place(text)?;
         self.folder().sync().map_err(|error| {
             let is_back = self.place(before.as_deref()).and_then(|()| self.folder().sync());

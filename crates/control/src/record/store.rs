@@ -20,7 +20,7 @@ use strake_wording::say;
 use crate::error::{ControlError, ControlErrorKind};
 use crate::names::callable;
 use crate::record::access::{self, Before, Exposure};
-use crate::record::files::{Next, StateFolder};
+use crate::record::files::{Next, StateFolder, open, open_to_read};
 use crate::remedy::{import_drives, not_among};
 
 mod arrays;
@@ -468,9 +468,9 @@ fn lock(dir: &Path) -> Result<Vec<File>, ControlError> {
     }
     let mut options = File::options();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    let (mut file, writable) = match options.open(&path) {
+    let (mut file, writable) = match open(&path, &mut options) {
         Ok(file) => (file, true),
-        Err(error) => match File::open(&path) {
+        Err(error) => match open_to_read(&path) {
             Ok(file) => (file, false),
             Err(_) if locks.is_empty() => return Err(failed(&path, "open it", &error)),
             Err(_) => return Ok(locks),

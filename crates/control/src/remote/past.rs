@@ -13,8 +13,9 @@
 
 use crate::ControlError;
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::Path;
-use std::{fs, io};
 
 use serde::{Deserialize, Serialize};
 use strake_block::BlockDevice;
@@ -27,7 +28,7 @@ use strake_units::{Nanos, Uuid};
 
 use super::process::Process;
 use crate::drives::label::Labelled;
-use crate::record::files::StateFolder;
+use crate::record::files::{StateFolder, open_to_read};
 
 /// The file.
 const FILE: &str = "associations.json";
@@ -251,9 +252,12 @@ impl Past {
 }
 
 fn read(path: &Path) -> Associations {
-    let small = fs::metadata(path).is_ok_and(|meta| meta.len() <= FILE_BYTES_MAX);
-    let text =
-        if small { fs::read(path).unwrap_or_default() } else { return Associations::default() };
+    let opened = open_to_read(path);
+    let small = |file: &File| file.metadata().is_ok_and(|meta| meta.len() <= FILE_BYTES_MAX);
+    let Some(mut file) = opened.ok().filter(small) else { return Associations::default() };
+    let mut text = Vec::new();
+    // A file that cannot be read is invalid.
+    let _ = file.read_to_end(&mut text);
     match serde_json::from_slice::<Associations>(&text) {
         Ok(read) if read.version == VERSION => read,
         Ok(_) | Err(_) => {

@@ -415,3 +415,35 @@ fn the_file_system_is_asked_to_make_bytes_and_names_durable() {
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{step:?}: {error}");
     }
 }
+
+/// Without the check, a link in the state directory would let a write of the daemon change a file elsewhere.
+#[test]
+fn links_in_the_state_directory_are_refused_and_not_followed() {
+    let (dir, elsewhere) = (Folder::new("strake-links"), Folder::new("strake-links"));
+    elsewhere.put("target", "kept");
+    let before = elsewhere.get("target");
+    let target = elsewhere.join("target");
+    std::os::unix::fs::symlink(&target, dir.join("link")).expect("a link can be made");
+    let state = StateFolder::of(&dir);
+    let path = dir.join("link");
+    for step in [Step::Fill(&path, b"new"), Step::Append(&path, b"new")] {
+        let error = Kernel.carry_out(step).expect_err("it is a link");
+        assert!(error.to_string().contains("symbolic link"), "{error}");
+    }
+    assert!(
+        state.read("link", 100).is_err_and(|error| error.to_string().contains("replace the link"))
+    );
+    assert_eq!(elsewhere.get("target"), before);
+    // A dangling link creates no file.
+    std::os::unix::fs::symlink(elsewhere.join("absent"), dir.join("dangling")).expect("it can");
+    assert!(Kernel.carry_out(Step::Fill(&dir.join("dangling"), b"new")).is_err());
+    assert!(!elsewhere.join("absent").exists());
+    // The lock names its owner, so it is a write too.
+    std::os::unix::fs::symlink(&target, dir.join("lock")).expect("a link can be made");
+    let _ = Store::open(&dir);
+    assert_eq!(elsewhere.get("target"), before);
+    // A rename replaces the link and not its target.
+    Kernel.carry_out(Step::Fill(&dir.join("next"), b"new")).expect("it is a new file");
+    Kernel.carry_out(Step::Rename(&dir.join("next"), &path)).expect("it can be renamed");
+    assert_eq!(elsewhere.get("target"), before);
+}

@@ -9,7 +9,8 @@ seed=${STRAKE_SEED:-$RANDOM}
 say "seed $seed"
 
 make_drives 6 64MiB
-start_daemon
+# The checks read the descriptors of the daemon, also as another user than root.
+start_daemon --core-dumps permit
 expect 0 strake array create tank --level 6 --drives "$drive_list" --strip 64KiB --block-size 4096
 expect 0 strake export create tank --via nbd --listen "unix:$work/nbd.sock"
 

@@ -145,7 +145,8 @@ fn reap(mut child: Child, group: &Group) -> io::Result<ExitStatus> {
     child.wait()
 }
 
-/// Returns the command with the environment of a program, which inherits only the event: no shell, few variables. Every descriptor of this process is closed on exec, because the standard library and rustix open them in this way.
+/// Returns the command with the environment of a program, which inherits only the event: no shell, few variables. Every
+/// descriptor of this process is closed on exec, because the standard library and rustix open them in this way.
 fn command(
     mut launched: Command,
     message: &Message,

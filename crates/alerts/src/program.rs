@@ -93,8 +93,8 @@ impl Programs {
         }
         let listed: Vec<String> = folders.iter().map(|at| at.display().to_string()).collect();
         Err(Failure::lasting(format!(
-            "{} is in no folder with programs of hooks; move it to /usr/local/bin, or start straked with \
-             --hook-dirs and its folder; the folders are {}",
+            "{} is in no folder with programs of hooks; move it to /usr/local/bin, or name its folder in the option \
+             hook-dirs of straked; the folders are {}",
             named.display(),
             listed.join(", ")
         )))

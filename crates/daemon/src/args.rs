@@ -27,6 +27,9 @@ pub const CORES: &str = "--cores";
 /// The option that names the address of the metrics.
 pub const METRICS: &str = "--metrics";
 
+/// The option with which a process becomes the program of a hook.
+pub const RUN_HOOK: &str = "--run-hook";
+
 /// Format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {

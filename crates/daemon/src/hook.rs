@@ -3,6 +3,7 @@
 //! The daemon starts its own program with a hidden option. That process takes a new session and lower limits, and then
 //! becomes the program of the hook. A process cannot do this between fork and exec without unsafe code.
 
+use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -10,10 +11,8 @@ use std::process::{Command, ExitCode};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, setsid};
 use strake_control::Programs;
 
+use crate::args::RUN_HOOK;
 use crate::contain::Places;
-
-/// The option with the path of the program.
-pub const OPTION: &str = "--run-hook";
 
 /// This program, also if an upgrade has replaced its file.
 const OWN: &str = "/proc/self/exe";
@@ -33,7 +32,7 @@ const LIMITS: [(Resource, u64); 4] = [
 
 /// Returns the programs that hooks may start.
 pub fn programs(places: &Places) -> Programs {
-    let launcher = Some((PathBuf::from(OWN), OPTION.to_owned()));
+    let launcher = Some((PathBuf::from(OWN), RUN_HOOK.to_owned()));
     Programs { folders: Some(places.programs()), launcher }
 }
 
@@ -43,7 +42,13 @@ pub fn run(path: &Path) -> ExitCode {
         Ok(()) => Command::new(path).exec(),
         Err(error) => error,
     };
-    eprintln!("cannot start {}: {why}", path.display());
+    let next = match why.kind() {
+        ErrorKind::PermissionDenied => {
+            "; its interpreter must be in a system folder or in a folder of the option hook-dirs"
+        }
+        _ => "",
+    };
+    eprintln!("cannot start {}: {why}{next}", path.display());
     ExitCode::from(NOT_STARTED)
 }
 

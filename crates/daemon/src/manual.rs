@@ -24,11 +24,25 @@ failure after the start
 refused to start: wrong options, wrong configuration file, another daemon, or an unusable state directory
 .SH PRIVILEGES
 The service straked.service runs as the user strake, without capabilities. Block devices are opened through the group
-disk. Files that serve as drives must belong to the user strake, below /var/lib/strake or a folder that a drop-in of the
-unit names with ReadWritePaths=.
+disk. Files that serve as drives must belong to the user strake, below /var/lib/strake, or below
+a folder that a drop-in of the unit names with ReadWritePaths= and that the option write-dirs names.
 .PP
 The service cannot take NVMe drives from the kernel, switch slot lights, or read log pages of NVMe drives of the kernel.
 To permit this, install the drop-in /usr/share/doc/strake/examples/privileged.conf, whose comment has the commands.
+.SH CONTAINMENT
+At its start, the daemon gives up rights. The diagnosis of strake(1) lists the measures, and warns of those that the
+kernel does not support.
+.PP
+The daemon writes no core dumps, and other processes of its user cannot read its memory. The option core-dumps permits
+both. A core dump contains keys, secrets of hosts, credentials of hooks and data of clients.
+.PP
+The daemon never writes to system folders: /bin, /boot, /efi, /etc, /gnu, /lib, /lib32, /lib64, /nix, /opt, /sbin,
+/snap and /usr. Programs of hooks are executed only from these folders and from those that the option hook-dirs names.
+The option write-dirs limits writes to named folders, to /dev, /sys and /tmp, and to the folders of the daemon. The
+service has the default none.
+.PP
+The daemon and its hooks cannot trace processes, mount file systems, load kernel modules, create namespaces or use BPF.
+Programs such as sudo give no rights.
 .SH ENVIRONMENT
 .TP
 STRAKE_STATE_DIR, STRAKE_SOCKET, STRAKE_CONFIG, STRAKE_OPERATOR_GROUP, STRAKE_VIEWER_GROUP

@@ -43,12 +43,13 @@ fn judge(choice: CoreDumps, limit: Option<u64>) -> Measure {
             NAME,
             "debuggers of the same user may read keys, secrets and client data in memory; core dumps are permitted, \
              but the limit of the host forbids them",
-            "remove --core-dumps after the search for the error; for core dumps, raise ulimit -c or LimitCORE=",
+            "remove the option core-dumps after the search for the error; for core dumps, raise ulimit -c or \
+             LimitCORE=",
         ),
         (CoreDumps::Permit, _) => Measure::absent(
             NAME,
             "permitted: a core dump contains keys, secrets of hosts, credentials of hooks and client data",
-            "remove --core-dumps after the search for the error, and delete the core dumps",
+            "remove the option core-dumps after the search for the error, and delete the core dumps",
         ),
     }
 }
@@ -62,7 +63,7 @@ mod tests {
         assert_eq!(judge(CoreDumps::Forbid, Some(0)).remedy, None);
         for limit in [None, Some(0), Some(1 << 30)] {
             let measure = judge(CoreDumps::Permit, limit);
-            assert!(measure.remedy.is_some_and(|remedy| remedy.contains("--core-dumps")));
+            assert!(measure.remedy.is_some_and(|remedy| remedy.contains("option core-dumps")));
             assert!(measure.what.contains("keys, secrets"), "{}", measure.what);
         }
     }

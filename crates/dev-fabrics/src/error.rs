@@ -163,7 +163,10 @@ impl fmt::Display for Reason {
                 )
             }
             Self::Refused(status) if status.is(Status::INVALID_PARAMETERS) => {
-                f.write_str("the target has no such subsystem, or does not allow this host")
+                f.write_str(
+                    "the target has no such subsystem, or does not allow this host, or another host with another name \
+                     uses the same host identifier",
+                )
             }
             Self::Refused(status) => write!(f, "the target refused ({status})"),
             Self::Authentication => f.write_str(

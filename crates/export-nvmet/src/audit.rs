@@ -24,6 +24,8 @@ pub enum Reason {
     Tls,
     /// The host did not complete its authentication (DH-HMAC-CHAP).
     Unproven,
+    /// The host identifier is in use by another host NQN.
+    IdInUse,
 }
 
 /// Rejected hosts of one address and one reason.

@@ -4,6 +4,7 @@ use crate::audit::Reason;
 use crate::controller::Place;
 use crate::handshake::{Directory, Names, Refusal, Welcome};
 use crate::registry::{Admission, Claim, Registry, Room};
+use crate::subsystem::NotAdded;
 use crate::tls::Proven;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -72,6 +73,19 @@ impl ConnectHandler {
             }
         })
     }
+
+    /// The rejection of a controller. This follows the authentication, so that no other host can cause the
+    /// report.
+    fn not_added(&self, why: NotAdded, host: &str) -> Refusal {
+        match why {
+            NotAdded::NumberTaken => Refusal::plain(Status::BUSY),
+            NotAdded::NotListed => Refusal::plain(Status::INVALID_HOST),
+            NotAdded::IdInUse => {
+                self.note(Reason::IdInUse, host);
+                Refusal::of(Part::Data, ConnectData::HOST_ID_AT)
+            }
+        }
+    }
 }
 
 impl Directory for ConnectHandler {
@@ -112,10 +126,8 @@ impl Directory for ConnectHandler {
             return Ok(Admission { place, room: Room::DiscoveryConnection(visit) });
         };
         let connection_slot = ConnectionSlot::take(subsystem).map_err(no_connection_slot)?;
-        if queue == 0 && !subsystem.add_controller(&controller) {
-            let is_allowed = subsystem.admits(host);
-            let status = if is_allowed { Status::BUSY } else { Status::INVALID_HOST };
-            return Err(Refusal::plain(status));
+        if queue == 0 {
+            subsystem.add_controller(&controller).map_err(|why| self.not_added(why, host))?;
         }
         // This check follows the addition: a disconnect finds the controller, or is found here.
         if self.registry.is_cut_off(host, self.began) {

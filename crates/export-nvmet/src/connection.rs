@@ -79,13 +79,13 @@ impl Connection {
             }
             Some(_) | None => Supply::alone(pools),
         };
-        let host = place.controller.host.id;
+        let host = place.controller.host.clone();
         let mut reserving = Reserving::default();
         let (devices, admin) = match &room {
             Room::ConnectionSlot(slot) if place.queue > 0 => {
                 // This precedes the opening of the devices, so that no change is missed.
                 let export = &slot.export;
-                reserving = Reserving::of(export, host, registry.reservation_thread.thread());
+                reserving = Reserving::of(export, host.id, registry.reservation_thread.thread());
                 (Devices::open(export, at.core, host, now)?, None)
             }
             Room::ConnectionSlot(_) | Room::DiscoveryConnection(_) => {

@@ -1,5 +1,6 @@
 //! The reservations of a namespace, and their persistent record.
 
+use crate::controller::Host;
 use crate::reservation::{Change, Reservations, Rights};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -78,8 +79,18 @@ impl Kept {
         self.lock().reservations.clone()
     }
 
-    pub(crate) fn rights(&self, host: &HostId) -> Rights {
-        self.lock().reservations.rights(host)
+    /// The access rights of a host. A host with the identifier of another host has no rights of that host.
+    pub(crate) fn rights(&self, host: &Host) -> Rights {
+        let state = self.lock();
+        if state.reservations.is_of_another(&host.id, &host.nqn) {
+            return state.reservations.rights_of_others();
+        }
+        state.reservations.rights(&host.id)
+    }
+
+    /// True if the identifier of a host is registered under another NQN.
+    pub(crate) fn is_of_another(&self, host: &Host) -> bool {
+        self.lock().reservations.is_of_another(&host.id, &host.nqn)
     }
 
     /// Returns whether a change after `seen` aborted the commands of a host.

@@ -20,7 +20,7 @@ use strake_nvme_wire::reservation::{
 pub struct Registrant {
     /// The host identifier, which identifies the registrant.
     pub host: HostId,
-    /// The NQN under which the host registered, for operators.
+    /// The NQN under which the host registered. Another NQN cannot use the identifier.
     pub name: String,
     /// The reservation key, which is not zero.
     pub key: u64,
@@ -93,6 +93,12 @@ impl Reservations {
         self.rights(&[0; 16])
     }
 
+    /// True if the identifier `host` is registered under another NQN than `name`.
+    #[must_use]
+    pub fn is_of_another(&self, host: &HostId, name: &str) -> bool {
+        self.registrants.iter().any(|known| known.host == *host && known.name != name)
+    }
+
     /// True if a host holds the reservation, perhaps with others.
     #[must_use]
     pub fn holds(&self, host: &HostId) -> bool {
@@ -144,6 +150,10 @@ impl Reservations {
         // A host without an identifier cannot be distinguished from others.
         if *host == [0; 16] {
             return Err(Status::INVALID_FIELD);
+        }
+        // Connect rejects such a host, unless the record of the reservations was read after the Connect.
+        if self.is_of_another(host, name) {
+            return Err(Status::RESERVATION_CONFLICT);
         }
         match action {
             Action::Register(persistence) => {

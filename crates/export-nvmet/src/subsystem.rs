@@ -1,6 +1,6 @@
 //! A subsystem: its namespaces, the hosts that may connect, and its change counters.
 
-use crate::controller::{CONTROLLER_MAX, Controller};
+use crate::controller::{CONTROLLER_MAX, Controller, Host};
 use crate::kept::Kept;
 use crate::limits::{CONNECTIONS_PER_HOST_MAX, NAMESPACES_MAX, PAUSE_TIME_MAX};
 use crate::namespace::{Export, Facts, Served};
@@ -92,6 +92,17 @@ impl Namespace {
     fn seen(&self) -> Option<&Arc<Served>> {
         self.online().or_else(|| self.paused())
     }
+}
+
+/// Why a subsystem does not accept a controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotAdded {
+    /// Another controller received the ID while the host authenticated.
+    NumberTaken,
+    /// The host was removed from the list of hosts while it authenticated.
+    NotListed,
+    /// Another host NQN uses the host identifier.
+    IdInUse,
 }
 
 /// The state of a namespace as a host sees it.
@@ -199,18 +210,37 @@ impl Subsystem {
         }
     }
 
-    /// Adds a controller, so that I/O queues find it. Returns false if, while this host authenticated, another
-    /// controller received the ID, or the host was removed from the list of hosts.
-    #[must_use]
-    pub(crate) fn add_controller(&self, controller: &Arc<Controller>) -> bool {
+    /// Adds a controller, so that I/O queues find it.
+    pub(crate) fn add_controller(&self, controller: &Arc<Controller>) -> Result<(), NotAdded> {
         let mut controllers = self.controllers();
         controllers.there.retain(|known| known.strong_count() > 0);
-        let is_free = controllers.iter().all(|known| known.id != controller.id);
-        let is_free = is_free && self.admits(&controller.host.nqn);
-        if is_free {
-            controllers.there.push(Arc::downgrade(controller));
+        if controllers.iter().any(|known| known.id == controller.id) {
+            return Err(NotAdded::NumberTaken);
         }
-        is_free
+        if !self.admits(&controller.host.nqn) {
+            return Err(NotAdded::NotListed);
+        }
+        if self.is_id_in_use(&controllers, &controller.host) {
+            return Err(NotAdded::IdInUse);
+        }
+        controllers.there.push(Arc::downgrade(controller));
+        Ok(())
+    }
+
+    /// True if another host NQN uses the identifier of a host, for a controller or for a registration. Reservations
+    /// identify a host by this identifier alone. Hosts without an identifier cannot register.
+    fn is_id_in_use(&self, controllers: &Controllers, host: &Host) -> bool {
+        let shares = |known: Arc<Controller>| {
+            known.host.id == host.id && known.host.nqn != host.nqn && host.id != [0; 16]
+        };
+        let is_registered = |known: &Arc<Served>| known.kept.is_of_another(host);
+        controllers.iter().any(shares)
+            || self
+                .lock()
+                .there
+                .values()
+                .filter_map(|known| known.served.as_ref())
+                .any(is_registered)
     }
 
     pub(crate) fn controller(&self, id: u16) -> Option<Arc<Controller>> {
@@ -495,7 +525,7 @@ pub(crate) const fn is_number(namespace: u32) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::Subsystem;
+    use super::{NotAdded, Subsystem};
     use crate::controller::{CONTROLLER_MAX, Controller, Host};
     use crate::namespace::Export;
     use std::sync::Arc;
@@ -512,9 +542,10 @@ mod tests {
         let host = Host { nqn: String::new(), id: [0; 16] };
         let controller = Arc::new(Controller::new(1, host, None, Vec::new()));
         subsystem.set_hosts(&["another".to_owned()]);
-        assert!(!subsystem.add_controller(&controller), "the host is no longer allowed");
+        let refused = subsystem.add_controller(&controller);
+        assert_eq!(refused, Err(NotAdded::NotListed), "the host is no longer allowed");
         subsystem.set_hosts(&[String::new()]);
-        assert!(subsystem.add_controller(&controller), "it is allowed again");
+        assert_eq!(subsystem.add_controller(&controller), Ok(()), "it is allowed again");
     }
 
     #[test]
@@ -525,14 +556,39 @@ mod tests {
             Arc::new(Controller::new(id, host, None, Vec::new()))
         };
         let lasting = controller(subsystem.next_number());
-        assert!(subsystem.add_controller(&lasting));
-        assert!(!subsystem.add_controller(&controller(lasting.id)), "it is taken");
+        assert_eq!(subsystem.add_controller(&lasting), Ok(()));
+        let refused = subsystem.add_controller(&controller(lasting.id));
+        assert_eq!(refused, Err(NotAdded::NumberTaken));
         let given: Vec<u16> = (0..CONTROLLER_MAX).map(|_| subsystem.next_number()).collect();
         assert!(!given.contains(&lasting.id), "it was given again");
         assert_eq!(given.iter().max(), Some(&CONTROLLER_MAX));
         assert_eq!(given.iter().min(), Some(&(lasting.id + 1)), "none is left out but that");
         drop(lasting);
         let free = controller(1);
-        assert!(subsystem.add_controller(&free), "it is free again");
+        assert_eq!(subsystem.add_controller(&free), Ok(()), "it is free again");
+    }
+
+    /// A host could use the identifier, and so the reservations, of another host.
+    #[test]
+    fn an_identifier_belongs_to_one_host_name_while_a_controller_uses_it() {
+        let subsystem = Subsystem::of(&export(), 4);
+        subsystem.set_hosts(&["a".to_owned(), "b".to_owned()]);
+        let controller = |nqn: &str, id| {
+            let host = Host { nqn: nqn.to_owned(), id: [id; 16] };
+            Arc::new(Controller::new(subsystem.next_number(), host, None, Vec::new()))
+        };
+        let all = [controller("a", 1), controller("a", 1), controller("a", 2)];
+        for known in &all {
+            assert_eq!(subsystem.add_controller(known), Ok(()), "one host, many controllers");
+        }
+        let (thief, other) = (controller("b", 1), controller("b", 3));
+        assert_eq!(subsystem.add_controller(&thief), Err(NotAdded::IdInUse));
+        assert_eq!(subsystem.add_controller(&other), Ok(()));
+        drop(all);
+        assert_eq!(subsystem.add_controller(&thief), Ok(()), "the identifier is not in use");
+        let without = [controller("a", 0), controller("b", 0)];
+        for known in &without {
+            assert_eq!(subsystem.add_controller(known), Ok(()), "zero is no identifier");
+        }
     }
 }

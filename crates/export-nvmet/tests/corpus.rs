@@ -304,7 +304,7 @@ fn cve_2025_57275_more_registrants_than_there_is_room_for() {
 fn spdk_6b372f419d_a_report_of_more_registrants_than_hosts() {
     let registrant = |number: usize| Registrant {
         host: identifier(number as u16),
-        name: HOST.into(),
+        name: name_of(number as u16),
         key: number as u64 + 1,
     };
     let registrants = (0..REGISTRANTS_MAX).map(registrant).collect();

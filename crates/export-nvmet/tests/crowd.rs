@@ -72,12 +72,12 @@ fn machine(subsystems: u32, hosts: u32, config: TargetConfig) -> Machine {
 
 /// Connects a controller of a host with this number of I/O queues; the admin queue is the first.
 fn controller(machine: &Machine, names: (&str, &str), queues: u16) -> Vec<Host> {
-    let mut admin = Host::asked(machine);
+    let mut admin = Host::asked_by(machine, names.0);
     let id = admin.connect_as(names, 0, 0xffff, 0).expect("a controller") as u16;
     admin.enable();
     let mut all = vec![admin];
     for number in 1..=queues {
-        let mut io = Host::asked(machine);
+        let mut io = Host::asked_by(machine, names.0);
         io.connect_as(names, number, id, 0).unwrap_or_else(|why| panic!("{number}: {why:#x}"));
         all.push(io);
     }
@@ -116,7 +116,7 @@ fn a_listener_has_a_thousand_connections() {
         }
         println!("{} connections: {} KiB", admins.len() + ios.len(), resident() >> 10);
         if admins.len() + ios.len() < CONNECTIONS_MAX as usize {
-            let mut more = Host::asked(&machine);
+            let mut more = Host::asked_by(&machine, &host);
             more.connect_as((&host, &beyond), 0, 0xffff, 0).expect_err("it has all it may have");
             assert_eq!(more.said, Status::BUSY);
         }

@@ -27,17 +27,17 @@ fn machine() -> Machine {
 
 /// A controller of a host with one I/O queue.
 fn controller(machine: &Machine, host: &str) -> (Host, Host) {
-    let mut admin = Host::asked(machine);
+    let mut admin = Host::asked_by(machine, host);
     let id = admin.connect_as((host, SUBSYSTEM), 0, 0xffff, 0).expect("a controller") as u16;
     admin.enable();
-    let mut io = Host::asked(machine);
+    let mut io = Host::asked_by(machine, host);
     io.connect_as((host, SUBSYSTEM), 1, id, 0).expect("an I/O queue");
     (admin, io)
 }
 
 /// The status of a Connect of a host to the subsystem.
 fn connect(machine: &Machine, host: &str, subsystem: &str) -> Option<Status> {
-    let mut admin = Host::asked(machine);
+    let mut admin = Host::asked_by(machine, host);
     admin.connect_as((host, subsystem), 0, 0xffff, 0).err().map(|_| admin.said)
 }
 
@@ -106,7 +106,7 @@ fn the_wait_ends_with_the_last_io_of_the_host() {
 #[test]
 fn a_connection_in_progress_is_rejected_after_a_disconnect() {
     let machine = machine();
-    let (mut early, mut late) = (Host::asked(&machine), Host::asked(&machine));
+    let (mut early, mut late) = (Host::asked_by(&machine, HOST), Host::asked_by(&machine, OTHER));
     assert!(machine.target.disconnect_host(HOST).is_none(), "it has no queue");
     assert!(early.connect_as((HOST, SUBSYSTEM), 0, 0xffff, 0).is_err());
     assert_eq!(early.said, Status::INVALID_HOST);

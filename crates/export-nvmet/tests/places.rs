@@ -15,7 +15,7 @@ const OTHER: &str = "nqn.2014-08.org.nvmexpress:uuid:another";
 /// A controller of a host: its admin queue, its ID, and the number of I/O queues that it is granted if it requests the
 /// maximum.
 fn controller(machine: &Machine, host: &str) -> (Host, u16, u16) {
-    let mut admin = Host::asked(machine);
+    let mut admin = Host::asked_by(machine, host);
     let id = admin.connect_as((host, SUBSYSTEM), 0, 0xffff, 0).expect("a controller") as u16;
     admin.enable();
     let asked = feature::queues_asked(QUEUES_MAX);
@@ -29,7 +29,7 @@ fn controller(machine: &Machine, host: &str) -> (Host, u16, u16) {
 
 /// Connects a queue; returns the status on a failure.
 fn queue(machine: &Machine, host: &str, number: u16, id: u16) -> Result<Host, Status> {
-    let mut io = Host::asked(machine);
+    let mut io = Host::asked_by(machine, host);
     match io.connect_as((host, SUBSYSTEM), number, id, 0) {
         Ok(_) => Ok(io),
         Err(_) => Err(io.said),

@@ -110,7 +110,9 @@ pub struct ConnectData {
 }
 
 impl ConnectData {
-    /// The offset of the controller ID in the data.
+    /// The offset of the host identifier in the data.
+    pub const HOST_ID_AT: u16 = 0;
+    /// The offset of the controller ID.
     pub const CONTROLLER_AT: u16 = 16;
     /// The offset of the subsystem NQN.
     pub const SUBSYSTEM_AT: u16 = 256;

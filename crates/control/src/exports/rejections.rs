@@ -1,6 +1,6 @@
 //! Rejected hosts, as reported to an administrator.
 
-use strake_api::v1::{AddHostRequest, CreateExportRequest};
+use strake_api::v1::{AddHostRequest, CreateExportRequest, ReleaseExportRequest};
 use strake_export_nvmet::{Reason, Rejection};
 use strake_wording::{Text, say};
 
@@ -38,6 +38,14 @@ fn words(reason: Reason) -> (&'static str, Text) {
             "the host did not authenticate (DH-HMAC-CHAP)",
             say("if the host should connect, give this daemon the same secret: ")
                 .run(AddHostRequest { secret: "FILE".to_owned(), ..add }),
+        ),
+        Reason::IdInUse => (
+            "another host is connected or registered with the same host identifier",
+            say(
+                "if the host should connect, give it an identifier of its own (/etc/nvme/hostid); if the host has a \
+                    new NQN, clear the reservations that it made under its former NQN: ",
+            )
+            .run(ReleaseExportRequest { name: "NAME".to_owned() }),
         ),
     }
 }

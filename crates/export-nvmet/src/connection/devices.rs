@@ -2,6 +2,7 @@
 
 use super::copies::Copies;
 use crate::admit::Terms;
+use crate::controller::Host;
 use crate::limits::IO_ENTRIES;
 use crate::namespace::{Facts, Served};
 use crate::range_lock::{Outlook, Raised, Sentry, Ticket};
@@ -13,7 +14,6 @@ use std::sync::Arc;
 use strake_block::{CompletionBatch, DeviceError, Io};
 use strake_export_net::{ConnectionSlot, DeviceQueue};
 use strake_nvme_wire::Status;
-use strake_nvme_wire::reservation::HostId;
 use strake_reactor::Sleep;
 use strake_units::{CoreIndex, LbaRange, Nanos};
 
@@ -55,7 +55,7 @@ impl Device {
     fn open(
         served: &Arc<Served>,
         core: CoreIndex,
-        host: &HostId,
+        host: &Host,
     ) -> Result<Option<Self>, DeviceError> {
         let Ok(connection_slot) = ConnectionSlot::take(served) else { return Ok(None) };
         let queue = open_queue(served, core)?;
@@ -65,7 +65,7 @@ impl Device {
     }
 
     /// Creates a device without a queue.
-    fn closed(served: &Arc<Served>, standing: Standing, host: &HostId) -> Self {
+    fn closed(served: &Arc<Served>, standing: Standing, host: &Host) -> Self {
         let (queue, connection_slot, held, served) =
             (None, None, VecDeque::new(), Arc::clone(served));
         let (rights, sentry) = (served.kept.rights(host), Sentry::new(&served.gate));
@@ -88,7 +88,7 @@ impl Device {
     }
 
     /// Continues with the next device, and submits the held I/O. Returns false on failure.
-    fn go_on(&mut self, next: &Arc<Served>, core: CoreIndex, host: &HostId) -> bool {
+    fn go_on(&mut self, next: &Arc<Served>, core: CoreIndex, host: &Host) -> bool {
         let is_ready = self.queue.is_none() && Arc::ptr_eq(&self.served.gate, &next.gate);
         let (true, Ok(connection_slot)) = (is_ready, ConnectionSlot::take(next)) else {
             return false;
@@ -157,12 +157,12 @@ pub(super) struct Devices {
     /// The last change of the subsystem that was applied.
     seen: u64,
     core: CoreIndex,
-    host: HostId,
+    host: Host,
 }
 
 impl Devices {
     /// Creates the empty set of an admin queue.
-    pub(super) fn none(core: CoreIndex, host: HostId) -> Self {
+    pub(super) fn none(core: CoreIndex, host: Host) -> Self {
         let (places, inaccessible) = (Vec::new(), Vec::new());
         Self { places, inaccessible, used: BTreeMap::new(), seen: 0, core, host }
     }
@@ -171,11 +171,11 @@ impl Devices {
     pub(super) fn open(
         subsystem: &Subsystem,
         core: CoreIndex,
-        host: HostId,
+        host: Host,
         now: Nanos,
     ) -> Result<Self, DeviceError> {
         let seen = subsystem.moved();
-        let mut devices = Self { seen, ..Self::none(core, host) };
+        let mut devices = Self { seen, ..Self::none(core, host.clone()) };
         for served in subsystem.paused() {
             let mut device = Device::closed(&served, Standing::Serves, &host);
             device.pause(now.plus(subsystem.pause_time_max));
@@ -329,7 +329,7 @@ impl Devices {
             let Some(device) = device else { continue };
             let kept = &device.served.kept;
             device.rights = kept.rights(&self.host);
-            if kept.has_expelled(&self.host, seen) {
+            if kept.has_expelled(&self.host.id, seen) {
                 expelled.push(DeviceIndex(place as u16));
             }
         }

@@ -35,7 +35,7 @@ fn after(
     action: Action,
     keys: Keys,
 ) -> Result<super::Change, Status> {
-    state.after((&host(by), "somebody"), action, keys)
+    state.after((&host(by), &format!("host {by}")), action, keys)
 }
 
 /// The model: numbers of hosts with their keys, the type, and the holders.
@@ -383,4 +383,23 @@ fn a_report_names_every_registrant() {
     assert_eq!(report[..10], [7, 0, 0, 0, 1, 2, 0, 0, 0, 1]);
     assert_eq!((report[64 + 2], report[64 + 8], report[64 + 16]), (0, 1, 1));
     assert_eq!((report[128 + 2], report[128 + 8], report[128 + 16]), (1, 2, 2));
+}
+
+/// Another host that learned the identifier of a registrant could act as the registrant.
+#[test]
+fn an_identifier_serves_only_the_name_that_registered_it() {
+    let state = with(&[7], None);
+    assert!(state.is_of_another(&host(1), "host 2") && !state.is_of_another(&host(1), "host 1"));
+    assert!(!state.is_of_another(&host(2), "host 2"), "it is not registered");
+    for action in [
+        Action::Register(KEPT),
+        Action::Replace(KeyCheck::Off, KEPT),
+        Action::Unregister(KeyCheck::Off, KEPT),
+        Action::Acquire(Acquire::Free, T::WriteExclusive),
+        Action::Release(T::WriteExclusive),
+        Action::Clear,
+    ] {
+        let refused = state.after((&host(1), "host 2"), action, keys(7, 7));
+        assert_eq!(refused, Err(Status::RESERVATION_CONFLICT), "{action:?}");
+    }
 }

@@ -210,6 +210,12 @@ impl Host {
         host
     }
 
+    /// As [`asked`](Self::asked), for a host with an identifier of its own.
+    pub fn asked_by(machine: &Machine, host: &str) -> Self {
+        let id = host.bytes().fold(0, u8::wrapping_add);
+        Self { id, ..Self::asked(machine) }
+    }
+
     /// Requests a connection without digests.
     pub fn ask(&mut self) {
         let asked = IcReq { alignment: 0, digests: Digests::default(), r2ts_max: 0 };
@@ -336,20 +342,31 @@ impl Host {
     /// As [`connect`](Self::connect), with other names of the host and the subsystem.
     pub fn connect_as(
         &mut self,
-        (host, subsystem): (&str, &str),
+        names: (&str, &str),
         queue: u16,
         controller: u16,
         keep_alive_ms: u32,
     ) -> Result<u64, u16> {
-        let mut data = connect_data((host, subsystem), controller);
-        data[..16].fill(self.id);
-        let size = if queue == 0 { 31 } else { 127 };
-        let words = [(1, 1), (10, u32::from(queue) << 16), (11, size), (12, keep_alive_ms)];
-        self.send(0x7f, Sgl::InCapsule { offset: 0, length: 1024 }, &words, &data);
+        self.send_connect(names, queue, controller, keep_alive_ms);
         match self.finish() {
             (_, result, 0) => Ok(result),
             (_, _, status) => Err(status),
         }
+    }
+
+    /// Sends a Connect command.
+    pub fn send_connect(
+        &mut self,
+        names: (&str, &str),
+        queue: u16,
+        controller: u16,
+        keep_alive_ms: u32,
+    ) {
+        let mut data = connect_data(names, controller);
+        data[..16].fill(self.id);
+        let size = if queue == 0 { 31 } else { 127 };
+        let words = [(1, 1), (10, u32::from(queue) << 16), (11, size), (12, keep_alive_ms)];
+        self.send(0x7f, Sgl::InCapsule { offset: 0, length: 1024 }, &words, &data);
     }
 
     pub fn enable(&mut self) {

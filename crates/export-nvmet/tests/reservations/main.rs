@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod gated;
+mod identifiers;
 mod kept;
 mod said;
 mod turns;

@@ -260,9 +260,9 @@ fn identity_of(
 
 #[cfg(test)]
 mod tests {
-    use super::{access_of, settle_time};
+    use super::{access_of, identity_of, settle_time};
     use crate::limits::ACCESS_GROUPS_MAX;
-    use strake_nvme_wire::identified::ControllerFacts;
+    use strake_nvme_wire::identified::{ControllerFacts, NamespaceFacts};
     use strake_nvme_wire::identify::IDENTIFY_BYTES;
     use strake_nvme_wire::log::{ACCESS_BYTES, ACCESS_GROUP_BYTES, Access};
     use strake_units::Nanos;
@@ -280,6 +280,23 @@ mod tests {
         read[ACCESS_BYTES] = 1;
         read[ACCESS_BYTES + 16] = 1;
         assert_eq!(access_of(&read, 1), Some(Access::Optimized));
+    }
+
+    /// A target that reports a further identifier after an update must stay the same drive.
+    #[test]
+    fn a_uuid_identifies_a_namespace_whether_it_has_an_nguid_or_not() {
+        let address = "nvme-tcp://192.0.2.1:4420/nqn.2014-08.org.example?nsid=1";
+        let address = address.parse().expect("an address");
+        let controller = ControllerFacts::parse(&[0; IDENTIFY_BYTES]);
+        let identity = |nguid: u8, uuid| {
+            let mut page = [0; IDENTIFY_BYTES];
+            page[104..120].fill(nguid);
+            identity_of(&NamespaceFacts::parse(&page), uuid, &address, &controller)
+        };
+        let uuid = Some([0x11; 16]);
+        assert_eq!(identity(0, uuid), "wwid:uuid.11111111-1111-1111-1111-111111111111");
+        assert_eq!(identity(0x22, uuid), identity(0, uuid));
+        assert_eq!(identity(0x22, None), format!("wwid:eui.{}", "22".repeat(16)));
     }
 
     /// TP4129: two or three times KATO until the timer of the target expires, and then CQT.

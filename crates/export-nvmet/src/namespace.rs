@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use strake_block::{BlockDevice, DeallocateReads, DeviceInfo};
 use strake_export_net::{ConnectionSlots, Counters};
-use strake_nvme_wire::identify::{Deallocated, Namespace};
+use strake_nvme_wire::identify::{Deallocated, Namespace, nguid_of};
 use strake_nvme_wire::reservation::capabilities;
 
 /// A device as a namespace of a subsystem.
@@ -78,6 +78,7 @@ impl Facts {
             copy: terms.copy(),
             group: export.namespace,
             reservations: capabilities(export.ledger.is_some()),
+            nguid: nguid_of(&export.uuid),
             instance,
         };
         Some(Self { terms, page })

@@ -102,6 +102,30 @@ fn each_namespace_is_its_own_device() {
     assert_eq!(done, [(1, 1), (5, 1)]);
 }
 
+/// VMware finds only namespaces with an NGUID or an EUI64 (<https://github.com/spdk/spdk/issues/3041>).
+#[test]
+fn a_namespace_has_the_same_nguid_on_every_path_and_after_a_restart() {
+    let nguid = |machine: &Machine| {
+        let (mut admin, _io) = machine.controller();
+        let page = identify(&mut admin, 0, 5).0;
+        let descriptors = identify(&mut admin, 3, 5).0;
+        assert_eq!(descriptors[..4], [3, 16, 0, 0], "its UUID");
+        assert_eq!(descriptors[20..24], [2, 16, 0, 0], "its NGUID");
+        assert_eq!(descriptors[24..40], page[104..120], "both places agree");
+        assert_eq!(page[120..128], [0; 8], "there is no EUI64");
+        <[u8; 16]>::try_from(&page[104..120]).expect("16 bytes")
+    };
+    let start = || {
+        let machine = Machine::start();
+        machine.target.add_export(&other(5, ram(64))).expect("a second namespace");
+        machine
+    };
+    let machine = start();
+    let (one, other_path) = (nguid(&machine), nguid(&machine));
+    assert_eq!(one, [5, 5, 5, 5, 5, 5, 5, 5, 6, 5, 5, 5, 5, 5, 5, 5]);
+    assert_eq!((other_path, nguid(&start())), (one, one));
+}
+
 #[test]
 fn hosts_see_namespaces_come_and_go() {
     let machine = Machine::start();

@@ -226,6 +226,8 @@ pub struct Namespace {
     pub group: u32,
     /// The reservation capabilities, see [`capabilities`](crate::reservation::capabilities).
     pub reservations: u8,
+    /// The NGUID, see [`nguid_of`].
+    pub nguid: [u8; 16],
     /// The instance of its device, see [`NamespaceFacts::instance`](crate::identified::NamespaceFacts::instance).
     pub instance: [u8; 16],
 }
@@ -263,6 +265,7 @@ impl Namespace {
         // ANAGRPID.
         put(&mut out, 92, &self.group.to_le_bytes());
         out[99] = u8::from(self.write_protected);
+        put(&mut out, 104, &self.nguid);
         // The first and only LBA format: LBADS.
         out[130] = self.block_log2;
         put(&mut out, INSTANCE_AT, &INSTANCE_MARK);
@@ -281,13 +284,25 @@ pub fn active_namespaces(numbers: impl IntoIterator<Item = u32>) -> Page {
     out
 }
 
-/// The namespace identification descriptors: the UUID (Base, Figure 277).
+/// The NGUID of a namespace with this UUID: the bytes of the UUID. Bytes 8 to 10 of an NGUID are an OUI (NVM, Figure
+/// 97). Byte 8 is changed to an OUI of the kind "locally administered, individual" (IEEE 802, section 8.2), which no
+/// vendor owns.
+#[must_use]
+pub const fn nguid_of(uuid: &[u8; 16]) -> [u8; 16] {
+    let mut nguid = *uuid;
+    nguid[8] = nguid[8] & !1 | 1 << 1;
+    nguid
+}
+
+/// The namespace identification descriptors: the UUID, and the NGUID that is derived from it (Base, Figure 277).
 #[must_use]
 pub fn descriptors(uuid: &[u8; 16]) -> Page {
     let mut out = [0; IDENTIFY_BYTES];
     put(&mut out, 0, &[3, 16, 0, 0]);
     put(&mut out, 4, uuid);
+    put(&mut out, 20, &[2, 16, 0, 0]);
+    put(&mut out, 24, &nguid_of(uuid));
     // The command set: NVM.
-    put(&mut out, 20, &[4, 1, 0, 0, 0]);
+    put(&mut out, 40, &[4, 1, 0, 0, 0]);
     out
 }

@@ -132,6 +132,7 @@ fn identify_pages_have_their_fields_where_hosts_look() {
         copy: CopyLimits { sources: 256, source_blocks: 0x304, blocks: 0x506 },
         group: 0x102,
         reservations: 0xfe,
+        nguid: [4; 16],
         instance: [5; 16],
     }
     .page();
@@ -144,6 +145,11 @@ fn identify_pages_have_their_fields_where_hosts_look() {
     assert_eq!(page[74..81], [4, 3, 6, 5, 0, 0, 255], "MSSRL, MCL, MSRC");
     assert_eq!(page[92..96], [2, 1, 0, 0]);
     assert_eq!(
+        (&page[103..121], page[121]),
+        (&[&[0][..], &[4; 16], &[0]].concat()[..], 0),
+        "NGUID"
+    );
+    assert_eq!(
         (&page[384..400], &page[400..417]),
         (&b"Strake instance:"[..], &[5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 0][..])
     );
@@ -151,7 +157,22 @@ fn identify_pages_have_their_fields_where_hosts_look() {
     assert_eq!(identify::active_namespaces(0..2000)[4092..], [0xff, 3, 0, 0], "1024 fit");
     let page = identify::descriptors(&[9; 16]);
     assert_eq!((page[..4].to_vec(), page[4..20].to_vec()), (vec![3, 16, 0, 0], vec![9; 16]));
-    assert_eq!(page[20..26], [4, 1, 0, 0, 0, 0]);
+    let nguid = [9, 9, 9, 9, 9, 9, 9, 9, 10, 9, 9, 9, 9, 9, 9, 9];
+    assert_eq!((page[20..24].to_vec(), page[24..40].to_vec()), (vec![2, 16, 0, 0], nguid.to_vec()));
+    assert_eq!(page[40..46], [4, 1, 0, 0, 0, 0]);
+}
+
+/// An NGUID with the OUI of a vendor would claim that the vendor made the namespace.
+#[test]
+fn the_oui_of_a_derived_nguid_is_local_and_all_else_is_the_uuid() {
+    for byte in 0..=u8::MAX {
+        let mut uuid = [0xa5; 16];
+        uuid[8] = byte;
+        let nguid = identify::nguid_of(&uuid);
+        assert_eq!(nguid[8] & 0b11, 0b10, "locally administered, individual");
+        assert_eq!(nguid[8] >> 2, byte >> 2);
+        assert_eq!((&nguid[..8], &nguid[9..]), (&uuid[..8], &uuid[9..]));
+    }
 }
 
 /// Base, Figures 206 and 207.
@@ -362,10 +383,11 @@ fn identified_things_are_read_as_they_were_sent() {
         copy: CopyLimits { sources: 1, source_blocks: 2, blocks: 3 },
         group: 1,
         reservations: 0,
+        nguid: [3; 16],
         instance: [6; 16],
     };
     let facts = NamespaceFacts::parse(&reported.page());
-    assert_eq!(facts.instance, Some([6; 16]));
+    assert_eq!((facts.nguid, facts.instance), ([3; 16], Some([6; 16])));
     assert_eq!(NamespaceFacts::parse(&[6; 4096]).instance, None, "a target of somebody else");
     assert_eq!((facts.blocks, facts.block_log2, facts.metadata_bytes), (77, 12, 0));
     assert_eq!((facts.deallocated, facts.write_protected), (Deallocated::Zeroes, true));

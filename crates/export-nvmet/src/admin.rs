@@ -352,6 +352,8 @@ impl Content<'_> {
             // Namespaces are added and removed, and each of them may have a write cache.
             write_cache: is_io,
             in_capsule_bytes: if is_io { IN_CAPSULE_BYTES } else { 0 },
+            // A discovery controller has no I/O queue.
+            disconnects: is_io,
         };
         controller.page()
     }

@@ -3,13 +3,13 @@
 mod common;
 
 use common::faults::{Released, while_it_goes};
-use common::{BLOCK, Host, Machine, SUBSYSTEM, code, export, until};
+use common::{BLOCK, HOST, Host, Machine, SUBSYSTEM, code, export, until};
 use std::thread;
 use std::time::Duration;
 use strake_dev_mem::{Effect, FaultPlan, Ops, RamDevice, Rule, RuleId};
 use strake_export_nvmet::Export;
 use strake_nvme_wire::nvm::{RANGE_BYTES, Range};
-use strake_nvme_wire::{Cqe, Sgl, Status};
+use strake_nvme_wire::{Cqe, Sgl, Status, nqn};
 use strake_units::BlockSize;
 
 /// Blocks of a drive whose deallocation takes many parts.
@@ -124,6 +124,50 @@ fn a_host_that_leaves_hears_so_when_its_last_command_is_over() {
         assert!(ended.status.is_success());
     }
     assert!(io.pdu().is_none(), "that was the last");
+}
+
+/// Base, section 6.4: Disconnect deletes one I/O queue. The controller reports that it supports the command.
+#[test]
+fn disconnect_closes_one_queue_whose_number_is_then_free() {
+    let machine = Machine::start();
+    let (mut admin, mut io) = machine.controller();
+    let id = machine.target.controllers(SUBSYSTEM)[0].id;
+    let mut second = machine.queue(2, id);
+    let length = 4096;
+    admin.send(6, Sgl::Transport { length }, &[(10, 1)], &[]);
+    assert_eq!(admin.finish().0[1804..1806], [1, 0], "OFCS");
+
+    let none = Sgl::Transport { length: 0 };
+    let disconnect = |host: &mut Host, format| {
+        host.send(0x7f, none, &[(1, 8), (10, format)], &[]);
+        host.finish().2
+    };
+    assert_eq!(disconnect(&mut admin, 0), code(Status::INVALID_QUEUE), "not an admin queue");
+    assert_eq!(disconnect(&mut second, 1), code(Status::INCOMPATIBLE_FORMAT));
+    assert_eq!(disconnect(&mut second, 0), 0);
+    assert!(second.pdu().is_none(), "the connection is closed");
+    let mut again = None;
+    until("the number is free", || {
+        let mut host = Host::asked(&machine);
+        let connected = host.connect(2, id, 0).is_ok();
+        again = connected.then_some(host);
+        connected
+    });
+    assert_eq!(again.map(|mut host| host.write(0, &[1; BLOCK])), Some(0));
+    assert_eq!(io.read(0, 1), (vec![1; BLOCK], 0), "the other queue continues");
+    admin.send(0x18, none, &[], &[]);
+    assert_eq!(admin.finish().2, 0, "Keep Alive");
+}
+
+/// A discovery controller has no I/O queue to disconnect.
+#[test]
+fn a_discovery_controller_does_not_report_disconnect() {
+    let machine = Machine::start();
+    let mut host = Host::asked(&machine);
+    host.connect_as((HOST, nqn::DISCOVERY), 0, 0xffff, 0).expect("discovery");
+    host.enable();
+    host.send(6, Sgl::Transport { length: 4096 }, &[(10, 1)], &[]);
+    assert_eq!(host.finish().0[1804..1806], [0, 0], "OFCS");
 }
 
 #[test]

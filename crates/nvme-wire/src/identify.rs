@@ -70,6 +70,8 @@ pub struct Controller<'a> {
     pub write_cache: bool,
     /// Data bytes in a capsule of an I/O queue.
     pub in_capsule_bytes: u32,
+    /// Whether Disconnect closes an I/O queue.
+    pub disconnects: bool,
 }
 
 /// Optional commands of the NVM command set (Base, Figure 275, ONCS).
@@ -141,6 +143,8 @@ impl Controller<'_> {
         put(&mut out, 1792, &((64 + self.in_capsule_bytes) / 16).to_le_bytes());
         put(&mut out, 1796, &1_u32.to_le_bytes());
         out[1803] = 1;
+        // OFCS: Disconnect.
+        put(&mut out, 1804, &u16::from(self.disconnects).to_le_bytes());
         out
     }
 

@@ -107,6 +107,7 @@ fn identify_pages_have_their_fields_where_hosts_look() {
         copy_formats: 1,
         write_cache: true,
         in_capsule_bytes: 8192,
+        disconnects: true,
     }
     .page();
     assert_eq!(page[4..24], *b"0123                ");
@@ -122,6 +123,7 @@ fn identify_pages_have_their_fields_where_hosts_look() {
     assert_eq!(page[536..540], [1, 0, 0x30, 0]);
     assert_eq!(page[768..784], *b"nqn.2014-08.x:y\0");
     assert_eq!(page[1792..1800], [4, 2, 0, 0, 1, 0, 0, 0], "516 and 1 units of 16 bytes");
+    assert_eq!(page[1803..1807], [1, 1, 0, 0], "MSDBD, OFCS");
 
     let page = identify::Namespace {
         blocks: 0x1_0000_0001,

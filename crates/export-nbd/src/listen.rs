@@ -125,10 +125,7 @@ impl strake_export_net::Listener for Listener {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::accept_with(&self.socket, flags)?;
         if self.family == Family::Tcp {
-            // Replies are sent whole, so a wait to fill a segment would only delay them. Keep-alive detects a client
-            // whose host disappeared. A failure of either option is no reason to refuse the client.
-            let _ = rustix::net::sockopt::set_tcp_nodelay(&socket, true);
-            let _ = rustix::net::sockopt::set_socket_keepalive(&socket, true);
+            strake_export_net::prepare_accepted(&socket);
         }
         Ok(socket)
     }
@@ -184,5 +181,25 @@ impl OwnPath {
             // If the removal fails, the next server replaces the path.
             let _ = fs::remove_file(&self.path);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Listen, Listener};
+    use rustix::net::sockopt;
+    use std::net::TcpStream;
+    use strake_export_net::Listener as _;
+    use strake_export_net::limits::DEAD_PEER_TIME_MAX;
+
+    #[test]
+    fn tcp_limits_the_silence_of_every_client() {
+        let address = "127.0.0.1:0".parse().expect("an address");
+        let listener = Listener::open(Listen::Tcp(address)).expect("a port");
+        let _client = TcpStream::connect(listener.address.expect("its address")).expect("a client");
+        let accepted = std::iter::repeat_with(|| listener.accept()).take(1_000_000);
+        let accepted = accepted.filter_map(Result::ok).next().expect("the client");
+        let timeout = sockopt::tcp_user_timeout(accepted);
+        assert_eq!(timeout, Ok(DEAD_PEER_TIME_MAX.as_millis() as u32));
     }
 }

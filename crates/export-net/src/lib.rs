@@ -31,6 +31,7 @@ mod service;
 mod session_poller;
 mod step_worker;
 mod stock;
+mod tcp;
 
 pub use admission::{Ability, Access, Removal, Rights, SharedRights};
 pub use connection_slots::{
@@ -46,4 +47,6 @@ pub use protocol::{
 };
 pub use service::{Service, Setup, Ticket};
 pub use stock::{Stock, Supply};
+pub use tcp::prepare_accepted;
+
 pub use strake_tls::{Input, Message, Place, Received, SendQueue, Sent};

@@ -49,3 +49,20 @@ pub const SENDS_PER_TURN: usize = 4;
 
 /// Interval at which a removal repeats its orders for connections that reach their core late.
 pub const REPEAT_AFTER: Duration = Duration::from_millis(20);
+
+/// The longest silence of a TCP peer whose machine failed, until the kernel ends the connection.
+pub const DEAD_PEER_TIME_MAX: Duration = Duration::from_secs(120);
+
+/// Silence after which TCP probes a peer.
+pub const PROBE_AFTER: Duration = Duration::from_secs(60);
+
+/// Interval of these probes.
+pub const PROBE_EVERY: Duration = Duration::from_secs(15);
+
+/// Unanswered probes after which the connection ends.
+pub const PROBES_MAX: u32 = 4;
+
+const _: () = assert!(
+    PROBE_AFTER.as_secs() + PROBES_MAX as u64 * PROBE_EVERY.as_secs()
+        == DEAD_PEER_TIME_MAX.as_secs()
+);

@@ -112,10 +112,9 @@ impl Listener for Port {
     fn accept(&self) -> Result<OwnedFd, Errno> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::accept_with(&self.0, flags)?;
-        // Every send is complete, so Nagle's algorithm would only add delay; and keep-alive probes detect a host that
-        // vanished. A failure of these settings is no reason to reject a host.
-        let _ = sockopt::set_tcp_nodelay(&socket, true);
-        let _ = sockopt::set_socket_keepalive(&socket, true);
+        // A host may disable its keep-alive timer (KATO 0); the controller must then not expect commands (Base, section
+        // 3.9). TCP detects that the machine of such a host failed.
+        strake_export_net::prepare_accepted(&socket);
         let _ = strake_tls::skip_pacing_if_local(&socket);
         Ok(socket)
     }
@@ -422,5 +421,26 @@ impl Drop for Target {
     fn drop(&mut self) {
         // A caller that needs the result calls `stop`.
         let _ = self.shut_down();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Port, listen};
+    use rustix::net::sockopt;
+    use std::net::TcpStream;
+    use strake_export_net::Listener as _;
+    use strake_export_net::limits::DEAD_PEER_TIME_MAX;
+
+    /// The connections of a failed machine without a keep-alive timer stayed for hours.
+    #[test]
+    fn tcp_limits_the_silence_of_every_host() {
+        let (socket, address) = listen("127.0.0.1:0".parse().expect("an address")).expect("a port");
+        let _host = TcpStream::connect(address).expect("a host");
+        let port = Port(socket);
+        let accepted =
+            std::iter::repeat_with(|| port.accept()).take(1_000_000).find_map(Result::ok);
+        let timeout = sockopt::tcp_user_timeout(accepted.expect("the host"));
+        assert_eq!(timeout, Ok(DEAD_PEER_TIME_MAX.as_millis() as u32));
     }
 }

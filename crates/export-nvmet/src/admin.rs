@@ -299,7 +299,13 @@ impl Content<'_> {
     /// Returns a status if the object of the page was removed after the request.
     pub(crate) fn fill(&self, page: Page, data: &mut SgMut) -> Result<(), Status> {
         match page {
-            Page::Log(request) => put_from(&request, &self.log(&request), data),
+            Page::Log(request) => match (request.page, &self.controller.subsystem) {
+                (page::DISCOVERY, None) => {
+                    let host = &self.controller.host.nqn;
+                    put_from(&request, &self.registry.discovery_page(host, self.address), data);
+                }
+                _ => put_from(&request, &self.log(&request), data),
+            },
             Page::Notice(request) => {
                 let page = self.notice.map_or([0; NOTICE_BYTES], |notice| notice.page());
                 put_from(&request, &page, data);
@@ -371,9 +377,6 @@ impl Content<'_> {
             (page::ACCESS, Some(subsystem)) => {
                 let names = if request.specific & 1 == 0 { Names::Given } else { Names::LeftOut };
                 log::access(subsystem.reached(), &subsystem.groups(), names)
-            }
-            (page::DISCOVERY, None) => {
-                self.registry.discovery_page(&self.controller.host.nqn, self.address)
             }
             _ => Vec::new(),
         }

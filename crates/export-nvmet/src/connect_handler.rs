@@ -121,7 +121,7 @@ impl Directory for ConnectHandler {
             return Err(Refusal::plain(Status::SEQUENCE_ERROR));
         }
         let Some(subsystem) = &controller.subsystem else {
-            let visit = self.registry.discovery_connections.receive(self.from);
+            let visit = self.registry.discovery_connections.receive(self.from, &controller);
             let visit = visit.ok_or(Refusal::plain(Status::BUSY))?;
             return Ok(Admission { place, room: Room::DiscoveryConnection(visit) });
         };

@@ -25,6 +25,7 @@ mod connect_handler;
 mod connection;
 mod controller;
 mod discovery_connections;
+mod discovery_log;
 mod failures;
 pub mod handshake;
 mod kept;

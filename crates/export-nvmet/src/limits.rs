@@ -53,6 +53,9 @@ pub const DISCOVERY_CONNECTIONS_MAX: usize = 32;
 /// The limit of such connections from one address.
 pub const DISCOVERY_CONNECTIONS_PER_ADDRESS_MAX: usize = 8;
 
+/// Discovery log pages that are kept, each at most [`EXPORTS_MAX`] + [`REFERRALS_MAX`] + 1 entries of 1 KiB.
+pub const DISCOVERY_PAGES_MAX: usize = DISCOVERY_CONNECTIONS_MAX;
+
 /// Keep-alive timeout of a discovery connection whose host requests none.
 pub const VISIT_SILENCE_MAX: Nanos = Nanos(120 * Nanos::SECOND.0);
 

@@ -3,6 +3,7 @@
 use crate::audit::Audit;
 use crate::controller::{Controller, Host, Place};
 use crate::discovery_connections::{DiscoveryConnection, DiscoveryConnections};
+use crate::discovery_log::{DiscoveryLog, Reader};
 use crate::handshake::{Names, Refusal};
 use crate::kept::Kept;
 use crate::limits::{
@@ -78,6 +79,7 @@ pub(crate) struct Registry {
     /// Incremented by every change of the discovery log page.
     generation: AtomicU64,
     pub(crate) discovery_connections: Arc<DiscoveryConnections>,
+    discovery_log: DiscoveryLog,
     /// Referrals to other discovery services.
     referrals: Mutex<Vec<Referral>>,
     /// The thread that changes reservations.
@@ -109,6 +111,7 @@ impl Registry {
             proof_groups: config.proof_groups,
             generation: AtomicU64::new(1),
             discovery_connections: Arc::new(DiscoveryConnections::new(config.visit_silence_max)),
+            discovery_log: DiscoveryLog::default(),
             referrals: Mutex::new(Vec::new()),
             reservation_thread,
             keys: Mutex::new(BTreeMap::new()),
@@ -414,9 +417,15 @@ impl Registry {
 
     /// The discovery log page for a host that reached this target at `address`: only the subsystems to which it may
     /// connect, and no referral to this address.
-    pub(crate) fn discovery_page(&self, host: &str, address: SocketAddr) -> Vec<u8> {
+    pub(crate) fn discovery_page(&self, host: &str, address: SocketAddr) -> Arc<[u8]> {
         // The number is read before the contents: a host that gets an outdated number reads the page again.
         let generation = self.generation();
+        let reader = Reader { host, address, has_key: self.tls.has(host) };
+        self.discovery_log.page(reader, generation, || self.compose_discovery(reader, generation))
+    }
+
+    fn compose_discovery(&self, reader: Reader<'_>, generation: u64) -> Vec<u8> {
+        let Reader { host, address, has_key } = reader;
         // The lock is held only for the copy, because hosts control how often they read the page.
         let known: Vec<_> = self.lock().iter().flat_map(BTreeMap::values).cloned().collect();
         let is_open =
@@ -427,7 +436,7 @@ impl Registry {
         let records = open.len() + referrals.len();
         let mut page = log::discovery_header(generation, records as u64).to_vec();
         for subsystem in open {
-            let is_secure = subsystem.secure || self.tls.has(host);
+            let is_secure = subsystem.secure || has_key;
             let security = if is_secure { Security::Tls } else { Security::None };
             referral::with_portal(address, security, |portal| {
                 page.extend_from_slice(&log::discovery_entry(&subsystem.nqn, portal));

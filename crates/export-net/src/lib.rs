@@ -17,6 +17,7 @@
 
 mod acceptor;
 mod admission;
+mod budget;
 mod connection_slots;
 mod device;
 pub mod error;
@@ -34,6 +35,7 @@ mod stock;
 mod tcp;
 
 pub use admission::{Ability, Access, Removal, Rights, SharedRights};
+pub use budget::{Budget, Budgets};
 pub use connection_slots::{
     ConnectionSlot, ConnectionSlots, Counters, Export, ExportStats, NoConnectionSlot, count,
 };

@@ -5,6 +5,7 @@
 //!             '---- control thread ----'  '------ data core ------'
 //! ```
 
+use crate::budget::Budgets;
 use crate::connection_slots::Export;
 use crate::peer::Peer;
 use crate::service::Ticket;
@@ -115,6 +116,8 @@ pub struct CoreContext {
     pub lane: usize,
     /// The memory that the core lends, if the service uses this.
     pub stock: Option<Rc<Stock>>,
+    /// The budgets of its peers.
+    pub budgets: Rc<Budgets>,
 }
 
 /// Whether a connection still exists after its turn.

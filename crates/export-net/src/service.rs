@@ -96,7 +96,8 @@ impl<P: Protocol> Lane<P> {
         let lent = setup.stock.map(Pools::new);
         let added = core.call(move |core| {
             let stock = lent.map(|pools| Rc::new(Stock::new(pools)));
-            let core_context = CoreContext { core: index, lane, stock };
+            let budgets = Rc::default();
+            let core_context = CoreContext { core: index, lane, stock, budgets };
             let session_poller = SessionPoller::new(protocol, core_context, orders, theirs)?;
             Ok(core.add(Box::new(session_poller)))
         });

@@ -22,6 +22,7 @@ mod accounting;
 mod admin_queue;
 mod copies;
 pub(crate) mod devices;
+mod effects;
 mod intake;
 mod news;
 mod pairs;
@@ -86,12 +87,12 @@ impl Connection {
                 // This precedes the opening of the devices, so that no change is missed.
                 let export = &slot.export;
                 reserving = Reserving::of(export, host.id, registry.reservation_thread.thread());
-                (Devices::open(export, at.core, host, now)?, None)
+                (Devices::open(export, at, host, now)?, None)
             }
             Room::ConnectionSlot(_) | Room::DiscoveryConnection(_) => {
                 place.controller.set_keep_alive(agreement.keep_alive_ms);
                 let admin = AdminQueue::new(&place.controller, registry, now);
-                (Devices::none(at.core, host), Some(admin))
+                (Devices::none(at, host), Some(admin))
             }
         };
         let stats = Arc::new(Stats::new(facts(&new.peer, &agreement, place.queue, at)));
@@ -252,6 +253,7 @@ impl strake_export_net::Connection for Connection {
         work += self.queue.serve_waiting();
         work += self.take_in(now);
         work += self.queue.look_at_range_locks();
+        work += self.queue.start_waiting_effects();
         work += self.queue.devices.submit_backlog();
         self.queue.devices.ring(now);
         work += self.queue.poll_devices(now);

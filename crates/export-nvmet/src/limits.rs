@@ -146,6 +146,11 @@ pub const H2C_BYTES_MAX: u32 = 128 << 10;
 /// I/O.
 pub const EFFECT_BYTES_MAX: u64 = 64 << 20;
 
+/// Bytes of Write Zeroes and deallocations that the queues of one host on a core have in flight at one namespace. A
+/// capsule of 64 bytes orders [`EFFECT_BYTES_MAX`], so a queue could otherwise put 8 GiB before the I/O of other hosts.
+/// Other commands need buffers, whose number is limited for each host.
+pub const EFFECT_BYTES_OF_HOST_MAX: u64 = EFFECT_BYTES_MAX;
+
 /// Blocks of one Dataset Management, in one range or in all: 8 to 64 GiB, depending on the block size, which take
 /// seconds. This is a recommendation (DMRSL, DMSL): larger commands are executed too, for hosts that do not read the
 /// limit.
@@ -205,6 +210,7 @@ pub const ADMIN_POOLS: PoolSizes = PoolSizes {
 };
 
 const _: () = assert!(TRANSFER_BYTES_MAX as usize == LARGE_BYTES * SEGMENTS_MAX);
+const _: () = assert!(EFFECT_BYTES_OF_HOST_MAX >= EFFECT_BYTES_MAX);
 const _: () = assert!(LARGE_BUFFERS >= 2 * SEGMENTS_MAX);
 const _: () = assert!(IN_CAPSULE_BYTES as usize <= SMALL_BYTES);
 const _: () = assert!(SMALL_BYTES >= RANGES_MAX * SOURCE_BYTES && SOURCE_BYTES >= RANGE_BYTES);

@@ -1,18 +1,20 @@
 //! The device queues of an I/O queue, one for each namespace of its subsystem.
 
 use super::copies::Copies;
+use super::effects::Effects;
 use crate::admit::Terms;
 use crate::controller::Host;
 use crate::limits::IO_ENTRIES;
 use crate::namespace::{Facts, Served};
 use crate::range_lock::{Outlook, Raised, Sentry, Ticket};
 use crate::reservation::Rights;
-use crate::slots::Slot;
+use crate::slots::{Slot, SlotIndex};
 use crate::subsystem::Subsystem;
 use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
 use std::sync::Arc;
 use strake_block::{CompletionBatch, DeviceError, Io};
-use strake_export_net::{ConnectionSlot, DeviceQueue};
+use strake_export_net::{Budgets, ConnectionSlot, CoreContext, DeviceQueue};
 use strake_nvme_wire::Status;
 use strake_reactor::Sleep;
 use strake_units::{CoreIndex, LbaRange, Nanos};
@@ -37,6 +39,7 @@ struct Device {
     standing: Standing,
     /// The access rights of the host under reservations.
     rights: Rights,
+    effects: Effects,
 }
 
 /// Whether a device accepts new commands.
@@ -78,6 +81,7 @@ impl Device {
             connection_slot,
             standing,
             rights,
+            effects: Effects::new(),
         }
     }
 
@@ -158,35 +162,40 @@ pub(super) struct Devices {
     seen: u64,
     core: CoreIndex,
     host: Host,
+    /// The budgets of the core.
+    budgets: Rc<Budgets>,
 }
 
 impl Devices {
     /// Creates the empty set of an admin queue.
-    pub(super) fn none(core: CoreIndex, host: Host) -> Self {
+    pub(super) fn none(at: &CoreContext, host: Host) -> Self {
         let (places, inaccessible) = (Vec::new(), Vec::new());
-        Self { places, inaccessible, used: BTreeMap::new(), seen: 0, core, host }
+        let (core, budgets) = (at.core, Rc::clone(&at.budgets));
+        Self { places, inaccessible, used: BTreeMap::new(), seen: 0, core, host, budgets }
     }
 
     /// Opens the current devices of a subsystem.
     pub(super) fn open(
         subsystem: &Subsystem,
-        core: CoreIndex,
+        at: &CoreContext,
         host: Host,
         now: Nanos,
     ) -> Result<Self, DeviceError> {
         let seen = subsystem.moved();
-        let mut devices = Self { seen, ..Self::none(core, host.clone()) };
+        let mut devices = Self { seen, ..Self::none(at, host) };
         for served in subsystem.paused() {
-            let mut device = Device::closed(&served, Standing::Serves, &host);
+            let mut device = Device::closed(&served, Standing::Serves, &devices.host);
             device.pause(now.plus(subsystem.pause_time_max));
-            devices.add(device);
+            devices.add(subsystem, device);
         }
         devices.open_new(subsystem, &subsystem.online())?;
         Ok(devices)
     }
 
-    fn add(&mut self, device: Device) {
-        self.used.insert(device.served.namespace, device.served.facts.page.instance);
+    fn add(&mut self, subsystem: &Subsystem, mut device: Device) {
+        let namespace = device.served.namespace;
+        device.effects.budget = self.budgets.of(&self.host.nqn, (&subsystem.nqn, namespace));
+        self.used.insert(namespace, device.served.facts.page.instance);
         let free = self.places.iter().position(Option::is_none).unwrap_or_else(|| {
             self.places.push(None);
             self.places.len() - 1
@@ -205,7 +214,7 @@ impl Devices {
                 continue;
             }
             let Some(device) = Device::open(served, self.core, &self.host)? else { continue };
-            self.add(device);
+            self.add(subsystem, device);
         }
         let is_open = |number: &u32| self.find(*number).is_some();
         self.inaccessible = subsystem.numbers().into_iter().filter(|n| !is_open(n)).collect();
@@ -363,15 +372,39 @@ impl Devices {
         }
     }
 
-    /// Removes Copies that have no I/O in flight.
-    pub(super) fn forget_copies(&mut self) {
-        self.places.iter_mut().flatten().for_each(|device| device.copies.line.clear());
+    /// Removes Copies, and changes without data, that have no I/O in flight.
+    pub(super) fn forget_waiting(&mut self) {
+        for device in self.places.iter_mut().flatten() {
+            device.copies.line.clear();
+            device.effects.line.clear();
+        }
     }
 
     /// The properties that commands for a device are checked against.
     #[inline]
     pub(super) fn terms(&self, index: DeviceIndex) -> Result<&Terms, Status> {
         self.served(index).map(|served| &served.facts.terms).ok_or(Status::INTERNAL)
+    }
+
+    /// The changes without data at a device, which is not removed while it has one.
+    pub(super) fn effects(&mut self, index: DeviceIndex) -> &mut Effects {
+        match self.places.get_mut(usize::from(index.0)) {
+            Some(Some(device)) => &mut device.effects,
+            Some(None) | None => unreachable!("a device with a command does not go"),
+        }
+    }
+
+    /// The first command that waits for the budget at the device at `place`, and whether the budget permits it.
+    #[inline]
+    pub(super) fn waiting_effect(&self, place: usize) -> Option<(SlotIndex, bool)> {
+        self.places[place].as_ref()?.effects.first()
+    }
+
+    /// Removes the first command that waits for the budget.
+    pub(super) fn pop_effect(&mut self, place: usize) {
+        if let Some(device) = &mut self.places[place] {
+            device.effects.line.pop_front();
+        }
     }
 
     /// Records that a command is about to change these blocks of the device at `place`, and returns whether it can

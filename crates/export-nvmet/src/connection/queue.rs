@@ -4,12 +4,13 @@
 //! command -> waiting for buffers -> data from the host -> (range lock) -> device -> deliver
 //! ```
 //! [`command`] decides what a command needs and processes it up to submission to the device; [`deliver`] continues
-//! after the completion. Between them are Copies ([`copy`]), fused commands ([`fused`]), range locks ([`range_locked`])
-//! and reservations ([`reserve`]).
+//! after the completion. Between them are Copies ([`copy`]), fused commands ([`fused`]), range locks ([`range_locked`]),
+//! budgets ([`effects`]) and reservations ([`reserve`]).
 
 mod command;
 mod copy;
 mod deliver;
+mod effects;
 mod fused;
 mod range_locked;
 mod reserve;
@@ -189,7 +190,7 @@ impl Queue {
     /// Drops every command that has no I/O in flight.
     pub(super) fn abandon(&mut self) {
         self.waiting.clear();
-        self.devices.forget_copies();
+        self.devices.forget_waiting();
         self.reserving.forget();
         self.held_off.clear();
         self.pairs.abandon(&mut self.slots);

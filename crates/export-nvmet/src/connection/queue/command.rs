@@ -3,7 +3,7 @@
 use super::Queue;
 use crate::admin::{self, Content, Decision, Page};
 use crate::admit::{self, Freshness, Need, Source, Work};
-use crate::connection::devices::{DeviceIndex, Way};
+use crate::connection::devices::DeviceIndex;
 use crate::connection::{ranges, reserving};
 use crate::limits::EFFECT_BYTES_MAX;
 use crate::reservation_thread::Wish;
@@ -322,9 +322,7 @@ impl Queue {
             }
             Err(status) => return self.fail_with(index, data, status),
         };
-        if self.devices.begin_change(self.slots.get(index), place, part) == Way::Locked {
-            return self.hold_off(index, data, at);
-        }
+        let Some((data, mut at)) = self.may_change(index, place, part, (data, at)) else { return };
         at.blocks += part.blocks;
         self.submit_step(index, Some(data), at, Op::Deallocate { range: part });
     }

@@ -40,6 +40,7 @@ impl Queue {
 
     pub(super) fn complete(&mut self, completion: Completion) {
         let index = SlotIndex(completion.token.0 as u16);
+        self.changed(index, &completion.op);
         let speaks = self.life.speaks();
         let slot = self.slots.get(index);
         let (Stage::AtDevice { kept, at }, Task::Device(work, place)) =
@@ -124,6 +125,9 @@ impl Queue {
         match work {
             Work::Read(range, _) => {
                 self.submit(index, None, Op::Read { at: range.start, data: kept });
+            }
+            Work::Deallocate(_) if self.is_open_at(place) => {
+                self.wait_for_budget(index, place, kept, at);
             }
             Work::Deallocate(ranges) => self.deallocate(index, (ranges, place), kept, at),
             Work::Write(..)

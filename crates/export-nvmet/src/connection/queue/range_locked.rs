@@ -88,16 +88,4 @@ impl Queue {
         let data = freeze(data);
         self.submit(index, None, Op::Write { at: range.start, data, durability });
     }
-
-    /// Submits a Write Zeroes, when no range lock overlaps it.
-    pub(super) fn zero(&mut self, index: SlotIndex) {
-        let slot = self.slots.get(index);
-        let Task::Device(Work::Zeroes(range, durability), place) = slot.task else {
-            unreachable!("only Write Zeroes makes zeroes");
-        };
-        if self.devices.begin_change(slot, place, range) == Way::Locked {
-            return self.hold_off(index, SgMut::default(), Progress::default());
-        }
-        self.submit(index, None, Op::WriteZeroes { range, durability });
-    }
 }

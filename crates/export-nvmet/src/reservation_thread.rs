@@ -18,6 +18,7 @@ use crate::subsystem::Subsystem;
 use line::Line;
 use std::collections::VecDeque;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle, Thread};
 use strake_nvme_wire::Status;
@@ -98,7 +99,7 @@ impl ReservationThread {
         let work = Work { jobs: Arc::clone(&jobs), cores, unquiet: Vec::new() };
         let handle = thread::Builder::new()
             .name("strake-nvmet-resv".to_owned())
-            .spawn(move || work.run())?;
+            .spawn(move || run_or_abort(work))?;
         let thread = handle.thread().clone();
         Ok((Self { jobs, thread }, handle))
     }
@@ -131,6 +132,22 @@ impl ReservationThread {
         let left = left.into_iter().flat_map(Line::into_jobs);
         left.for_each(|job| job.answer.set(Status::INTERNAL));
         self.thread.unpark();
+    }
+}
+
+/// Executes requests until the thread is stopped. A panic ends the process: its cores may already obey a change that
+/// was not recorded, or the reverse, and no host could take over a namespace any more. After a restart, the recorded
+/// reservations are in force, and hosts reconnect.
+// `clippy.toml` bans `abort` in favour of panicking; such a panic reaches this function, after its reason was printed.
+#[allow(clippy::disallowed_methods)]
+fn run_or_abort(work: Work) {
+    // Unwind safety does not matter, because no code uses the state after a panic.
+    if catch_unwind(AssertUnwindSafe(|| work.run())).is_err() {
+        eprintln!(
+            "strake: the reservation thread panicked, so the access rights of hosts cannot be trusted; aborting to \
+             keep reservations intact. Restart the daemon: the recorded reservations are then in force"
+        );
+        std::process::abort();
     }
 }
 

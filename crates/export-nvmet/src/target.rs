@@ -410,7 +410,7 @@ impl Target {
         let late = self.service.shut_down(&subsystems, deadline);
         self.registry.reservation_thread.close();
         if let Some(thread) = self.reservation_thread.take() {
-            // The thread is not expected to panic, and a panic could no longer be reported.
+            // A panic of the thread ends the process.
             let _ = thread.join();
         }
         late.first().map_or(Ok(()), |subsystem| Err(too_late(&subsystem.nqn)))

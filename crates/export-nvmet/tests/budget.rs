@@ -157,7 +157,7 @@ fn each_device_has_a_budget() {
 /// Commands that wait for the budget end when their device is removed, and a host that leaves returns its budget.
 #[test]
 fn waiting_commands_end_with_their_device_and_with_their_host() {
-    let (machine, plan, rule) = machine();
+    let (machine, plan, _) = machine();
     let (admins, mut own) = queues(&machine, HOST, CoreIndex(0), 2);
     for io in &mut own {
         for _ in 0..4 {

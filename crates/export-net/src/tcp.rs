@@ -1,8 +1,8 @@
 //! Options of accepted TCP sockets.
 //!
 //! A peer whose machine failed sends nothing, not even the end of the connection. Protocols have time limits for this,
-//! but a peer can do without them: NBD has none, and an NVMe host may disable its keep-alive timer. Therefore TCP limits
-//! the silence of every peer.
+//! but a peer can do without them: NBD has none, and an NVMe host may disable its keep-alive timer. Therefore TCP
+//! limits the silence of every peer.
 
 use crate::limits::{DEAD_PEER_TIME_MAX, PROBE_AFTER, PROBE_EVERY, PROBES_MAX};
 use rustix::net::sockopt;

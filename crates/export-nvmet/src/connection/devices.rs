@@ -13,7 +13,7 @@ use crate::subsystem::Subsystem;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
-use strake_block::{CompletionBatch, DeviceError, Io};
+use strake_block::{CompletionBatch, DeviceError, Io, Op};
 use strake_export_net::{Budgets, ConnectionSlot, CoreContext, DeviceQueue};
 use strake_nvme_wire::Status;
 use strake_reactor::Sleep;
@@ -392,6 +392,22 @@ impl Devices {
             Some(Some(device)) => &mut device.effects,
             Some(None) | None => unreachable!("a device with a command does not go"),
         }
+    }
+
+    /// The bytes of a range.
+    pub(super) fn bytes_of(&self, index: DeviceIndex, range: LbaRange) -> u64 {
+        self.terms(index).map_or(0, |terms| range.blocks << terms.block.shift())
+    }
+
+    /// Returns the budget of an I/O that has completed, if it had one.
+    #[inline]
+    pub(super) fn note_changed(&mut self, index: DeviceIndex, op: &Op) {
+        let range = match op {
+            Op::WriteZeroes { range, .. } | Op::Deallocate { range } => *range,
+            Op::Read { .. } | Op::Write { .. } | Op::Flush => return,
+        };
+        let bytes = self.bytes_of(index, range);
+        self.effects(index).budget.give_back(bytes);
     }
 
     /// The first command that waits for the budget at the device at `place`, and whether the budget permits it.

@@ -4,8 +4,8 @@
 //! command -> waiting for buffers -> data from the host -> (range lock) -> device -> deliver
 //! ```
 //! [`command`] decides what a command needs and processes it up to submission to the device; [`deliver`] continues
-//! after the completion. Between them are Copies ([`copy`]), fused commands ([`fused`]), range locks ([`range_locked`]),
-//! budgets ([`effects`]) and reservations ([`reserve`]).
+//! after the completion. Between them are Copies ([`copy`]), fused commands ([`fused`]), range locks
+//! ([`range_locked`]), budgets ([`effects`]) and reservations ([`reserve`]).
 
 mod command;
 mod copy;

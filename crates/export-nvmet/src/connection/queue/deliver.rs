@@ -40,7 +40,6 @@ impl Queue {
 
     pub(super) fn complete(&mut self, completion: Completion) {
         let index = SlotIndex(completion.token.0 as u16);
-        self.changed(index, &completion.op);
         let speaks = self.life.speaks();
         let slot = self.slots.get(index);
         let (Stage::AtDevice { kept, at }, Task::Device(work, place)) =
@@ -48,6 +47,7 @@ impl Queue {
         else {
             unreachable!("only a command at the device completes");
         };
+        self.devices.note_changed(place, &completion.op);
         if let Err(error) = completion.result {
             slot.status = failure(&completion.op, error.kind);
         }

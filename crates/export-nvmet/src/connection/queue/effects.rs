@@ -35,7 +35,7 @@ impl Queue {
         range: LbaRange,
         (data, at): (SgMut, Progress),
     ) -> Option<(SgMut, Progress)> {
-        let bytes = self.bytes_of(place, range);
+        let bytes = self.devices.bytes_of(place, range);
         if !self.devices.effects(place).spend(index, bytes) {
             self.wait_for_budget(index, place, data, at);
             return None;
@@ -48,10 +48,6 @@ impl Queue {
                 None
             }
         }
-    }
-
-    fn bytes_of(&self, place: DeviceIndex, range: LbaRange) -> u64 {
-        self.devices.terms(place).map_or(0, |terms| range.blocks << terms.block.shift())
     }
 
     /// Keeps a command that waits for the budget, with its data and progress. Between the completion of a change and
@@ -69,19 +65,6 @@ impl Queue {
         self.devices.effects(place).line.push_back(index);
     }
 
-    /// Returns the budget of a change without data that has completed.
-    #[inline]
-    pub(super) fn changed(&mut self, index: SlotIndex, op: &Op) {
-        let range = match op {
-            Op::WriteZeroes { range, .. } | Op::Deallocate { range } => *range,
-            Op::Read { .. } | Op::Write { .. } | Op::Flush => return,
-        };
-        if let Task::Device(_, place) = self.slots.get(index).task {
-            let bytes = self.bytes_of(place, range);
-            self.devices.effects(place).budget.give_back(bytes);
-        }
-    }
-
     /// Continues with commands that waited for the budget, and completes those that have failed meanwhile; returns
     /// their number.
     #[inline]
@@ -92,36 +75,11 @@ impl Queue {
                 if !is_permitted && self.slots.get(index).status.is_success() {
                     break;
                 }
-                self.start_effect(index);
+                self.resume(index);
                 self.devices.pop_effect(place);
                 started += 1;
             }
         }
         started
-    }
-
-    fn start_effect(&mut self, index: SlotIndex) {
-        let slot = self.slots.get(index);
-        let (Stage::Ready { data, at, .. }, Task::Device(work, place)) =
-            (slot.take_stage(), slot.task)
-        else {
-            unreachable!("a command that waits for the budget is ready");
-        };
-        // A command fails if its device is removed or a reservation excludes its host.
-        if !slot.status.is_success() {
-            self.pools.put(data);
-            return self.conclude(index);
-        }
-        match work {
-            Work::Zeroes(..) => self.zero(index),
-            Work::Deallocate(ranges) => self.deallocate(index, (ranges, place), data, at),
-            Work::Read(..)
-            | Work::Write(..)
-            | Work::Advice(_)
-            | Work::Copy(..)
-            | Work::Compare(..)
-            | Work::Verify(..)
-            | Work::Flush => unreachable!("only changes without data need a budget"),
-        }
     }
 }

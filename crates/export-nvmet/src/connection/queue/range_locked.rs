@@ -52,12 +52,13 @@ impl Queue {
         released
     }
 
-    fn resume(&mut self, index: SlotIndex) {
+    /// Continues with a command that waited with its data and progress, or completes it if it has failed.
+    pub(super) fn resume(&mut self, index: SlotIndex) {
         let slot = self.slots.get(index);
         let (Stage::Ready { data, at, .. }, Task::Device(work, place)) =
             (slot.take_stage(), slot.task)
         else {
-            unreachable!("a command that was held off is ready");
+            unreachable!("a command that waits is ready");
         };
         if !slot.status.is_success() && !matches!(work, Work::Copy(..)) {
             self.pools.put(data);
@@ -72,7 +73,7 @@ impl Queue {
             | Work::Advice(_)
             | Work::Compare(..)
             | Work::Verify(..)
-            | Work::Flush => unreachable!("only what changes blocks is held off"),
+            | Work::Flush => unreachable!("only what changes blocks waits here"),
         }
     }
 

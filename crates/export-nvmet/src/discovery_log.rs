@@ -134,7 +134,7 @@ mod tests {
         assert_eq!((first.len(), second.len()), (1024, 2048));
         // A host with a key sees other entries.
         let key = "NVMeTLSkey-1:02:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8gISIjJCUmJygpKissLS4vcSEgBQ==:".parse();
-        registry.tls.set("host", Some(key.expect("a key")));
+        registry.tls.set("host", vec![key.expect("a key")]);
         assert!(!Arc::ptr_eq(&second, &read()));
         registry.reservation_thread.close();
         thread.join().expect("it ends");

@@ -18,6 +18,9 @@ expect 3 strake export create tank --via nvme-tcp --listen 127.0.0.1:0
 expect 3 strake export create tank --via nvme-tcp --listen "unix:$work/nvme.sock" --allow-host "$host"
 expect 3 strake export create tank --via nvme-tcp --listen 127.0.0.1:0 --allow-host somebody
 expect 3 strake export create tank --via nbd --listen "unix:$work/nbd.sock" --allow-host "$host"
+# An address on a network: names of hosts are not enough, even with --insecure.
+expect 3 strake export create tank --via nvme-tcp --listen 0.0.0.0:0 --allow-host "$host"
+expect 3 strake export create tank --via nvme-tcp --listen 0.0.0.0:0 --allow-host "$host" --insecure
 
 expect 0 strake export create tank --via nvme-tcp --listen 127.0.0.1:0 --allow-host "$host"
 address=$(export_value tank "['listen']")

@@ -1189,6 +1189,9 @@ pub struct Export {
     /// Over NVMe/TCP: connections without TLS are rejected.
     #[prost(bool, tag = "22")]
     pub secure: bool,
+    /// Over NVMe/TCP: hosts that authenticate may use the network without TLS.
+    #[prost(bool, tag = "23")]
+    pub insecure: bool,
 }
 /// A controller of a subsystem, created by the connection of one host.
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -1340,6 +1343,10 @@ pub struct CreateExportRequest {
     /// are secure, or none.
     #[prost(bool, tag = "9")]
     pub secure: bool,
+    /// Over NVMe/TCP: accept data without encryption. At an address that is not loopback, every host needs a TLS key; or, if
+    /// this is set, a TLS key or a secret.
+    #[prost(bool, tag = "10")]
+    pub insecure: bool,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -1385,6 +1392,9 @@ pub struct SetExportRequest {
     /// Return the plan, change nothing.
     #[prost(bool, tag = "4")]
     pub dry_run: bool,
+    /// Accept data without encryption, as in CreateExportRequest.
+    #[prost(bool, tag = "5")]
+    pub insecure: bool,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]

@@ -1,6 +1,7 @@
 //! What offers arrays to clients: servers, the keys of hosts, and what requests come to.
 
 pub(crate) mod crowds;
+pub(crate) mod exposure;
 pub(crate) mod keys;
 pub(crate) mod offered;
 pub(crate) mod referral;

@@ -18,6 +18,7 @@ mod allow;
 mod copies;
 mod doubt;
 mod ends;
+mod exposed;
 mod full;
 mod gone;
 mod grow;

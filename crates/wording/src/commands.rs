@@ -337,13 +337,15 @@ requests! {
         .each("--allow-host", &r.allow_hosts)
         .number("--namespace", r.namespace)
         .flag(r.secure, "--secure")
+        .flag(r.insecure, "--insecure")
         .flag(r.read_only, "--read-only") => array(&r.array), false, Address: listen = "ADDRESS".to_owned();
     RemoveExport RemoveExportRequest |r| line("export remove").needed(&r.name).flag(r.force, "--force")
         => export(&r.name), false, Force: force = true;
     SetExport SetExportRequest |r| line("export set")
         .needed(&r.name)
         .each("--allow-host", &r.allow_hosts)
-        .each("--deny-host", &r.deny_hosts) => export(&r.name), r.dry_run;
+        .each("--deny-host", &r.deny_hosts)
+        .flag(r.insecure, "--insecure") => export(&r.name), r.dry_run;
     ReleaseExport ReleaseExportRequest |r| line("export release").needed(&r.name) => export(&r.name), false;
     ListReferrals ListReferralsRequest |_r| line("export referral list");
     AddReferral AddReferralRequest |r| line("export referral add").needed(&r.address) => daemon(), false;

@@ -58,6 +58,7 @@ fn requests_are_typed_as_operators_type_them() {
             allow_hosts: vec!["nqn.b".into(), "nqn.c".into()],
             namespace: 2,
             secure: true,
+            insecure: false,
             read_only: true,
         },
         "export create tank --name t --via nvme-tcp --listen 10.0.0.1:4420 --nqn nqn.a --allow-host nqn.b \

@@ -122,11 +122,15 @@ pub struct Create {
     /// Require TLS over NVMe/TCP. Every allowed host needs a TLS key (strake host add).
     #[arg(long)]
     pub secure: bool,
+    /// Accept data without encryption over NVMe/TCP. On an address that is not loopback, every allowed host needs a TLS
+    /// key. With this option, a secret is sufficient.
+    #[arg(long, conflicts_with = "secure")]
+    pub insecure: bool,
 }
 
 /// `strake export set`.
 #[derive(Debug, Args)]
-#[command(group = ArgGroup::new("hosts").required(true).multiple(true).args(["allow_host", "deny_host"]))]
+#[command(group = ArgGroup::new("hosts").required(true).multiple(true).args(["allow_host", "deny_host", "insecure"]))]
 pub struct Set {
     /// Name of the export.
     #[arg(value_name = "EXPORT")]
@@ -137,6 +141,10 @@ pub struct Set {
     /// Remove this NQN from the list of allowed hosts, and disconnect the host. The option can be repeated.
     #[arg(long, value_name = "NQN")]
     pub deny_host: Vec<String>,
+    /// Accept data without encryption: allowed hosts need a secret, but no TLS key. The option applies to all exports
+    /// of the subsystem.
+    #[arg(long)]
+    pub insecure: bool,
     /// Print the plan, and change nothing.
     #[arg(long)]
     pub dry_run: bool,

@@ -35,9 +35,9 @@ pub async fn run(verb: ExportVerb, socket: &Path, out: &Output) -> Result<Exit, 
         ExportVerb::Show { name } => {
             out.print(&one(&name, socket).await?, tables::export::show)?;
         }
-        ExportVerb::Set(Set { name, allow_host, deny_host, dry_run }) => {
+        ExportVerb::Set(Set { name, allow_host, deny_host, insecure, dry_run }) => {
             let (allow_hosts, deny_hosts) = (allow_host, deny_host);
-            let request = SetExportRequest { name, allow_hosts, deny_hosts, dry_run };
+            let request = SetExportRequest { name, allow_hosts, deny_hosts, dry_run, insecure };
             let mut exports = Connection::open(socket).await?.exports();
             let change = exports.set_export(request).await?.into_inner();
             out.print(&change, tables::export::change)?;
@@ -100,5 +100,6 @@ fn create_request(arguments: Create) -> Result<CreateExportRequest, CliError> {
         allow_hosts: arguments.allow_host,
         namespace: arguments.namespace.unwrap_or_default(),
         secure: arguments.secure,
+        insecure: arguments.insecure,
     })
 }

@@ -71,7 +71,11 @@ pub fn show(export: &Export, width: usize) -> String {
         let _ = writeln!(out, "uri        {}", export.uri);
     }
     field(&mut out, "hosts", &export.allow_hosts.join(", "), width);
-    let secure = if export.secure { "connections without TLS are rejected" } else { "" };
+    let secure = match (export.secure, export.insecure) {
+        (true, _) => "connections without TLS are rejected",
+        (false, true) => "data without encryption are accepted",
+        (false, false) => "",
+    };
     field(&mut out, "secure", secure, width);
     field(&mut out, "reason", &export.reason, width);
     if let Some(reservation) = &export.reservation {

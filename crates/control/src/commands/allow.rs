@@ -14,11 +14,13 @@ use crate::commands::hosts::host_change;
 use crate::control::Control;
 use crate::error::ControlError;
 use crate::events::{EventKind, Note};
+use crate::exports::exposure::check_hosts;
 use crate::exports::keys::{check_keys, keys_of};
 use crate::exports::requests::allows;
 use crate::limits::HOSTS_MAX;
 use crate::manager::Manager;
-use crate::record::store::{Config, ExportRecord, HostRecord};
+use crate::record::store::{Config, ExportRecord, HostRecord, SubsystemRecord};
+use crate::remedy::remove_export;
 
 impl Control {
     /// Changes the hosts that may connect to an export, and waits without the lock for the I/O of disconnected hosts.
@@ -84,8 +86,8 @@ fn check_name(name: &str) -> Result<(), ControlError> {
 /// # Errors
 /// If the request is contradictory, a name is not valid, no host would remain, or there are too many.
 fn hosts_after(hosts: &[String], request: &SetExportRequest) -> Result<Vec<String>, ControlError> {
-    let SetExportRequest { allow_hosts, deny_hosts, .. } = request;
-    if allow_hosts.is_empty() && deny_hosts.is_empty() {
+    let SetExportRequest { allow_hosts, deny_hosts, insecure, .. } = request;
+    if allow_hosts.is_empty() && deny_hosts.is_empty() && !insecure {
         let example = SetExportRequest { allow_hosts: vec!["NQN".to_owned()], ..request.clone() };
         return Err(ControlError::usage(say("name hosts to allow or deny: ").run(example)));
     }
@@ -114,20 +116,30 @@ struct Change {
     exports: Vec<ExportRecord>,
     /// Hosts that had to authenticate where the array was before. They become known here without their secrets.
     locked: Vec<HostRecord>,
+    /// True if data without encryption are accepted from now on.
+    accepts: bool,
 }
 
-/// The change of the subsystem `nqn` to `hosts`.
+/// The change of the subsystem `before` to `hosts`.
 ///
 /// # Errors
-/// If the exports are secure, and a host has no key for TLS.
-fn change_of(config: &Config, nqn: &str, hosts: &[String]) -> Result<Change, ControlError> {
+/// If the exports are secure, and a host has no key for TLS; or if a host could use them over a network without the
+/// protection that they require.
+fn change_of(
+    config: &Config,
+    before: &SubsystemRecord,
+    hosts: &[String],
+    request: &SetExportRequest,
+) -> Result<Change, ControlError> {
+    let nqn = &before.nqn;
     let mut config = config.clone();
     for subsystem in config.exports.iter_mut().filter_map(|export| export.nvme.as_mut()) {
-        if subsystem.nqn == nqn {
+        if subsystem.nqn == *nqn {
             subsystem.hosts = hosts.to_vec();
+            subsystem.insecure |= request.insecure;
         }
     }
-    let of_subsystem = |e: &&ExportRecord| e.nvme.as_ref().is_some_and(|nvme| nvme.nqn == nqn);
+    let of_subsystem = |e: &&ExportRecord| e.nvme.as_ref().is_some_and(|nvme| nvme.nqn == *nqn);
     let exports: Vec<ExportRecord> = config.exports.iter().filter(of_subsystem).cloned().collect();
     let arrays = config.arrays.iter().filter(|a| exports.iter().any(|e| e.array == a.uuid));
     let mut locked: Vec<HostRecord> = arrays.flat_map(|array| array.kept_hosts.clone()).collect();
@@ -138,7 +150,12 @@ fn change_of(config: &Config, nqn: &str, hosts: &[String]) -> Result<Change, Con
     locked.dedup_by(|a, b| a.nqn == b.nqn);
     config.hosts.extend(locked.iter().cloned());
     exports.iter().try_for_each(|export| check_keys(export, &config))?;
-    Ok(Change { config, exports, locked })
+    // Hosts of an export of an earlier version stay allowed.
+    let checked: Vec<&String> =
+        hosts.iter().filter(|host| request.insecure || !before.hosts.contains(host)).collect();
+    exports.iter().try_for_each(|export| check_hosts(export, &checked, &config))?;
+    let accepts = request.insecure && !before.insecure;
+    Ok(Change { config, exports, locked, accepts })
 }
 
 /// The steps of a change, as a plan shows them.
@@ -160,7 +177,8 @@ fn steps(
     let locked = change.locked.iter();
     let locked = locked
         .map(|host| format!("host {} cannot connect until its secret or key is given", host.nqn));
-    new.chain(gone).chain(locked).chain(others).chain(unknown).collect()
+    let accepts = change.accepts.then(|| "accept data without encryption".to_owned());
+    new.chain(gone).chain(accepts).chain(locked).chain(others).chain(unknown).collect()
 }
 
 impl Manager {
@@ -179,16 +197,23 @@ impl Manager {
             return Err(ControlError::usage(what));
         };
         let hosts = hosts_after(&subsystem.hosts, request)?;
-        let next = change_of(&self.records.config, &subsystem.nqn, &hosts)?;
+        if request.insecure && subsystem.secure {
+            let what = format!(
+                "export {} requires TLS; to accept data without encryption, remove it first: ",
+                record.name
+            );
+            return Err(ControlError::state(say(what).run(remove_export(&record.name))));
+        }
+        let next = change_of(&self.records.config, subsystem, &hosts, request)?;
         let mut plan = steps(&subsystem.hosts, &hosts, request, &next);
         let left = next.exports.iter().filter_map(|export| self.left_reservations(export, &hosts));
         plan.extend(left);
-        let is_changed = hosts != subsystem.hosts;
+        let is_changed = hosts != subsystem.hosts || next.accepts;
         if request.dry_run {
             let change = export_change(self, "planned", &record);
             return Ok((ExportChange { plan, ..change }, None));
         }
-        let Change { config, exports, locked } = next;
+        let Change { config, exports, locked, accepts: _ } = next;
         // A key that cannot be used is refused before the change is recorded.
         let keys: Vec<_> = locked.iter().map(keys_of).collect::<Result<_, _>>()?;
         if is_changed {

@@ -12,6 +12,7 @@ use strake_wording::{Text, replace, say, show};
 use crate::bounded;
 use crate::control::Control;
 use crate::error::ControlError;
+use crate::exports::exposure::exposed;
 use crate::limits::LOOK_LIMIT;
 use crate::manager::Manager;
 use crate::measures::Measure;
@@ -123,6 +124,10 @@ fn all_checks(manager: &mut Manager) -> Checks {
             _ => check(name, Finding::Failed, export.reason, show(&export.array)),
         });
     }
+    let exposed = exposed(&manager.records).into_iter();
+    checks.extend(exposed.map(|(name, what, next)| {
+        check(format!("export/{name} network"), Finding::Warning, what, next)
+    }));
     let hosts = manager.records.hosts.iter().filter(|host| host.is_locked());
     checks.extend(hosts.map(|host| {
         let what =

@@ -307,7 +307,8 @@ pub(crate) fn export_message(manager: &Manager, record: &ExportRecord) -> Export
         (None, None) => "its array is not running".to_owned(),
         (None, Some(_)) => manager.exports.trouble.get(&record.name).cloned().unwrap_or_default(),
     };
-    let CreateExportRequest { via, nqn, allow_hosts, namespace, secure, .. } = request_of(record);
+    let CreateExportRequest { via, nqn, allow_hosts, namespace, secure, insecure, .. } =
+        request_of(record);
     let mut message = ExportMessage {
         name: record.name.clone(),
         array: name.unwrap_or_else(|| record.array.clone()),
@@ -318,6 +319,7 @@ pub(crate) fn export_message(manager: &Manager, record: &ExportRecord) -> Export
         allow_hosts,
         namespace,
         secure,
+        insecure,
         uri: servers::uri(record),
         size_bytes: running.map_or(0, |r| r.array.device().info().bytes()),
         state: if done.is_some() { "online" } else { "offline" }.to_owned(),

@@ -9,6 +9,7 @@ use strake_wording::{Text, command, say};
 
 use crate::error::ControlError;
 use crate::events::{EventKind, Note};
+use crate::exports::exposure::check_change;
 use crate::exports::keys::{HostKeys, check_keys, fresh_tls_key, keys_of, unknown};
 use crate::limits::{HOSTS_MAX, KEEP_OLD_SECONDS_MAX};
 use crate::manager::Manager;
@@ -289,6 +290,7 @@ pub(crate) fn put_host(
     config.hosts.retain(|h| h.nqn != record.nqn);
     config.hosts.push(record.clone());
     check_secure_exports_of(manager, &record, &config)?;
+    check_change(&record.nqn, &manager.records, &config)?;
     manager.records.put(&config)?;
     for server in manager.exports.servers() {
         server.set_keys(&record.nqn, &keys);

@@ -144,6 +144,8 @@ kinds! {
     ExportWithdrawn "export_withdrawn" Info "An export was removed, or stopped together with its array."
     ExportOffline "export_offline" Critical "A recorded export could not be started."
     ExportOnline "export_online" Info "An export was started after an earlier start had failed."
+    ExportExposed "export_exposed" Warning "An export of an earlier version accepts hosts over a network without TLS. \
+        The export stays available."
     RecordInvalid "record_invalid" Warning "Settings or exports that are recorded on the members of an imported array \
         are invalid, or were written by a later version. These settings or exports have no effect, and stay on the \
         members until a setting is changed."

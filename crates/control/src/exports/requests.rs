@@ -7,6 +7,7 @@ use strake_units::Name;
 use strake_wording::{command, import, say};
 
 use crate::error::ControlError;
+use crate::exports::exposure::check_exposure;
 use crate::exports::keys::check_keys;
 use crate::exports::servers;
 use crate::limits::EXPORTS_MAX;
@@ -27,8 +28,9 @@ const NVME_TCP: &str = "nvme-tcp";
 pub(crate) fn request_of(record: &ExportRecord) -> CreateExportRequest {
     let nvme = record.nvme.clone();
     let via = if nvme.is_some() { NVME_TCP } else { NBD }.to_owned();
-    let (nqn, allow_hosts, namespace, secure) =
-        nvme.map(|nvme| (nvme.nqn, nvme.hosts, nvme.namespace, nvme.secure)).unwrap_or_default();
+    let (nqn, allow_hosts, namespace, secure, insecure) = nvme
+        .map(|nvme| (nvme.nqn, nvme.hosts, nvme.namespace, nvme.secure, nvme.insecure))
+        .unwrap_or_default();
     CreateExportRequest {
         array: record.array.clone(),
         name: record.name.clone(),
@@ -39,13 +41,14 @@ pub(crate) fn request_of(record: &ExportRecord) -> CreateExportRequest {
         allow_hosts,
         namespace,
         secure,
+        insecure,
     }
 }
 
 /// True when a request says something that only NVMe/TCP knows.
 fn says_nvme(request: &CreateExportRequest) -> bool {
     let named = !request.nqn.is_empty() || !request.allow_hosts.is_empty();
-    named || request.namespace > 0 || request.secure
+    named || request.namespace > 0 || request.secure || request.insecure
 }
 
 /// The hosts that a request names, or one that the operator has to choose.
@@ -70,6 +73,7 @@ fn subsystem_of(
                     allow_hosts: Vec::new(),
                     namespace: 0,
                     secure: false,
+                    insecure: false,
                     ..request.clone()
                 })
                 .say(", or, over NVMe/TCP: ")
@@ -87,6 +91,11 @@ fn subsystem_of(
                 "cannot export via {other:?}; this version offers nbd and nvme-tcp"
             )));
         }
+    }
+    if request.secure && request.insecure {
+        let tls = CreateExportRequest { insecure: false, ..request.clone() };
+        let what = say("an export cannot both require TLS and accept data without encryption: ");
+        return Err(ControlError::usage(what.run(tls)));
     }
     if request.allow_hosts.is_empty() {
         let named = CreateExportRequest { allow_hosts: hosts_of(request), ..request.clone() };
@@ -106,8 +115,8 @@ fn subsystem_of(
             .map_err(|e| ControlError::usage(format!("{name:?} is not a valid NQN: {e}")))?;
     }
     let namespace = namespace_of(request.namespace, &nqn, array, config)?;
-    let secure = request.secure;
-    Ok(Some(SubsystemRecord { nqn, hosts, namespace, secure }))
+    let CreateExportRequest { secure, insecure, .. } = *request;
+    Ok(Some(SubsystemRecord { nqn, hosts, namespace, secure, insecure }))
 }
 
 /// The number of an array's namespace: the one `given`, the one that it has, or the lowest that is free in the
@@ -191,7 +200,9 @@ pub(crate) fn record_of(
             let what = format!("export {} already exists; remove it first: ", record.name);
             Err(ControlError::exists(say(what).run(remove_export(&record.name))))
         }
-        existing => Ok((record, existing.is_some())),
+        // An export of an earlier version stays as it is.
+        Some(_) => Ok((record, true)),
+        None => check_exposure(request, &record, config).map(|()| (record, false)),
     }
 }
 

@@ -238,9 +238,13 @@ impl Recalled {
 /// Returns a record in which every field is present.
 fn every_field() -> Value {
     let paused_jobs = PausedJobs { rebuild: true, ..PausedJobs::default() };
-    let nvme =
-        SubsystemRecord { nqn: String::new(), hosts: Vec::new(), namespace: 2, secure: true };
-    let nvme = Some(nvme);
+    let nvme = Some(SubsystemRecord {
+        nqn: String::new(),
+        hosts: Vec::new(),
+        namespace: 2,
+        secure: true,
+        insecure: true,
+    });
     let config = MemberConfig {
         version: VERSION,
         settings: Settings { paused_jobs, ..Settings::default() },

@@ -182,6 +182,9 @@ pub struct SubsystemRecord {
     /// True if every host must use TLS.
     #[serde(default, skip_serializing_if = "is_false")]
     pub secure: bool,
+    /// True if the operator accepts hosts that authenticate and do not use TLS on a network.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub insecure: bool,
 }
 
 const fn first_namespace() -> u32 {

@@ -270,8 +270,13 @@ mod tests {
             silent: Vec::new(),
             left_alone: Vec::new(),
         };
-        let nvme =
-            SubsystemRecord { nqn: "nqn".into(), hosts: Vec::new(), namespace: 1, secure: false };
+        let nvme = SubsystemRecord {
+            nqn: "nqn".into(),
+            hosts: Vec::new(),
+            namespace: 1,
+            secure: false,
+            insecure: false,
+        };
         let exports = vec![export("nbd", None), export("nvme", Some(nvme))];
         Config { arrays: vec![array], exports, ..Config::default() }
     }

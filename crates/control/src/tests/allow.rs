@@ -21,7 +21,13 @@ fn set(
 ) -> Result<ExportChange, ControlError> {
     let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
     let (allow_hosts, deny_hosts) = (names(allow), names(deny));
-    control.set_export(&SetExportRequest { name: "tank".into(), allow_hosts, deny_hosts, dry_run })
+    control.set_export(&SetExportRequest {
+        name: "tank".into(),
+        allow_hosts,
+        deny_hosts,
+        dry_run,
+        insecure: false,
+    })
 }
 
 /// Whether a host may connect to the export now.

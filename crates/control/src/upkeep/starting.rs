@@ -21,6 +21,8 @@ use crate::drives::address::pci_address;
 use crate::drives::label::{Labelled, labelled};
 use crate::drives::{self, block_paths};
 use crate::error::{ControlError, OfflineReason};
+use crate::events::{EventKind, Note};
+use crate::exports::exposure::exposed;
 use crate::limits::{GLANCE_LIMIT, LOOK_LIMIT, RETRY_EVERY};
 use crate::manager::Manager;
 use crate::names::array_key;
@@ -55,11 +57,22 @@ fn open_in(state: StateFolder, options: crate::manager::Options) -> Result<Contr
         for record in &m.records.exports {
             m.exports.announce_if_absent(record, &m.records, cores.clone());
         }
+        report_exposed(m);
         m.watch_state_dir();
     })?;
     take_again(&control)?;
     launch_starts(&control)?;
     Ok(control)
+}
+
+/// Reports exports that an earlier version recorded, and that a network can reach without the protection that new
+/// exports need.
+fn report_exposed(manager: &mut Manager) {
+    for (name, why, next) in exposed(&manager.records) {
+        let what = format!("export {name} accepts a host over a network without TLS");
+        let note = Note::new(EventKind::ExportExposed, format!("export/{name}"), what);
+        manager.record(note.cause(why).next(next));
+    }
 }
 
 /// As [`Control::start`], with changes through the layer of `state`.

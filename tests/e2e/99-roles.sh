@@ -42,7 +42,13 @@ for who in viewer operator; do
 done
 expect 0 operator daemon status
 grep -q "your role *operator" "$work/out" || fail "the role is not shown: $(<"$work/out")"
-expect 4 stranger status
+for command in "status" "array list" "array destroy tank --yes" "daemon stop"; do
+    # shellcheck disable=SC2086
+    expect 3 stranger $command
+    for words in "user 64913 has no role" "64901 (role operator)" "64902 (role viewer)"; do
+        grep -qF "$words" "$work/err" || fail "stranger: $command: the error lacks $words: $(<"$work/err")"
+    done
+done
 
 denied viewer operator array rebuild tank
 denied viewer operator array scrub start tank

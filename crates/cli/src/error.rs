@@ -85,8 +85,8 @@ impl CliError {
     /// The daemon answered before, and stopped.
     #[must_use]
     pub fn lost() -> Self {
-        let text = "the connection to the daemon was lost: the daemon stopped, or this user has no role \
-            (--operator-group and --viewer-group of straked); see strake daemon status";
+        let text = "the connection to the daemon was lost: the daemon stopped, or too many clients are connected; see \
+            strake daemon status";
         Self { kind: ErrorKind::NoDaemon, text: text.to_owned() }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! The kernel identifies each client of a Unix socket (`SO_PEERCRED`, unix(7)). Root, the user of the daemon and the
 //! members of the socket's group are administrators. Two further groups may be named whose members are operators or
-//! viewers. All other users are rejected.
+//! viewers. Every call of another user is denied.
 
 use std::fs;
 use std::path::Path;
@@ -33,8 +33,8 @@ impl Groups {
         Ok(Self { operators: find(operators)?, viewers: find(viewers)? })
     }
 
-    /// Returns the mode of the socket. If there are further groups, every user can connect, and the daemon rejects
-    /// those without a role.
+    /// Returns the mode of the socket. If there are further groups, every user can connect, and the daemon denies
+    /// the calls of those without a role.
     pub const fn mode(&self) -> u32 {
         match (self.operators, self.viewers) {
             (None, None) => 0o660,
@@ -67,8 +67,8 @@ impl Admission {
     /// Identifies the peer of a connection.
     ///
     /// # Errors
-    /// The peer has no role, or its identity is unknown.
-    pub fn identify(&self, stream: &UnixStream) -> Result<Peer, String> {
+    /// The identity of the peer is unknown.
+    pub fn identify(&self, stream: &UnixStream) -> Result<Visitor, String> {
         let peer =
             stream.peer_cred().map_err(|e| format!("a peer whose identity is unknown: {e}"))?;
         let (uid, gid) = (peer.uid(), peer.gid());
@@ -85,8 +85,67 @@ impl Admission {
                 self.role(uid, &groups, own)
             }
         };
-        let role = role.ok_or_else(|| format!("user {uid} (group {gid})"))?;
-        Ok(Peer { uid, pid, role })
+        Ok(match role {
+            Some(role) => Visitor::Known(Peer { uid, pid, role }),
+            None => Visitor::Stranger(Stranger { uid, pid, admission: *self }),
+        })
+    }
+}
+
+/// The peer of a connection.
+#[derive(Clone, Copy, Debug)]
+pub enum Visitor {
+    /// A user with a role.
+    Known(Peer),
+    /// A user without a role.
+    Stranger(Stranger),
+}
+
+/// A user without a role, and the callers that the socket admits.
+#[derive(Clone, Copy, Debug)]
+pub struct Stranger {
+    /// The user.
+    pub uid: u32,
+    /// The process.
+    pub pid: i32,
+    /// The callers that the socket admits.
+    pub admission: Admission,
+}
+
+impl Stranger {
+    /// Returns the reason why each call is denied, with the groups whose members have a role. `groups` is the text of a
+    /// group(5) file.
+    pub fn reason(&self, groups: &str) -> String {
+        let Admission { admins, others } = self.admission;
+        let roles = [
+            (Some(admins), Role::Admin),
+            (others.operators, Role::Operator),
+            (others.viewers, Role::Viewer),
+        ];
+        let named = |(group, role): (Option<u32>, Role)| {
+            let group = group?;
+            let name = name_in(groups, group).unwrap_or_else(|| group.to_string());
+            Some(format!("{name} (role {role})"))
+        };
+        let named: Vec<String> = roles.into_iter().filter_map(named).collect();
+        format!(
+            "user {} has no role here, so nothing was done; run the command as root, or ask an administrator to be \
+             added to one of these groups, and log in again: {}",
+            self.uid,
+            named.join(", ")
+        )
+    }
+
+    /// As [`reason`](Self::reason), with the groups of this host.
+    pub fn reason_here(&self) -> String {
+        // Without the file, the groups have only their numbers.
+        self.reason(&fs::read_to_string(GROUPS).unwrap_or_default())
+    }
+}
+
+impl From<Stranger> for Actor {
+    fn from(Stranger { uid, pid, admission: _ }: Stranger) -> Self {
+        Self { peer: Some((uid, pid)), role: None }
     }
 }
 
@@ -132,6 +191,13 @@ pub fn group_in(text: &str, name: &str) -> Option<u32> {
         fields.nth(1)?.parse().ok()
     };
     text.lines().find_map(fields)
+}
+
+/// Returns the name of the group with this number in a group(5) file.
+fn name_in(text: &str, number: u32) -> Option<String> {
+    let is_it =
+        |line: &&str| line.split(':').nth(2).is_some_and(|field| field.parse() == Ok(number));
+    text.lines().find(is_it)?.split(':').next().map(str::to_owned)
 }
 
 /// Returns the supplementary groups of a process of the user `uid`, from its `/proc/PID/status` (proc(5)). Returns none

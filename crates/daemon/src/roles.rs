@@ -10,7 +10,7 @@ use tonic::body::Body;
 use tonic::codegen::{Service, http};
 use tonic::server::NamedService;
 
-use crate::access::Peer;
+use crate::access::{Peer, Visitor};
 
 #[cfg(test)]
 mod tests;
@@ -176,23 +176,35 @@ where
         self.service.poll_ready(cx)
     }
 
-    fn call(&mut self, request: http::Request<Body>) -> Answering {
+    fn call(&mut self, mut request: http::Request<Body>) -> Answering {
         let path = request.uri().path();
         let required = required(path);
-        let Some(peer) = request.extensions().get::<Peer>().copied() else {
-            return Box::pin(async { Ok(unknown_caller().into_http()) });
-        };
-        if peer.role >= required {
-            return Box::pin(self.service.call(request));
-        }
         let call = path.trim_start_matches(PACKAGE).to_owned();
-        let status = denied(peer, &call, required);
+        let visitor = request.extensions().get::<Visitor>().copied();
         let control = self.control.clone();
-        Box::pin(async move {
-            let record = move || control.audit().deny(&peer.into(), &call);
-            // The call is denied also if the entry cannot be written.
-            let _ = tokio::task::spawn_blocking(record).await;
-            Ok(status.into_http())
-        })
+        let deny = move || -> Status {
+            match visitor {
+                None => unknown_caller(),
+                Some(Visitor::Known(peer)) => {
+                    control.audit().deny(&peer.into(), &call);
+                    denied(peer, &call, required)
+                }
+                Some(Visitor::Stranger(who)) => {
+                    control.audit().deny(&who.into(), &call);
+                    Status::permission_denied(who.reason_here())
+                }
+            }
+        };
+        match visitor {
+            Some(Visitor::Known(peer)) if peer.role >= required => {
+                request.extensions_mut().insert(peer);
+                Box::pin(self.service.call(request))
+            }
+            Some(_) | None => Box::pin(async move {
+                // The call is denied also if the reason cannot be formed and recorded.
+                let status = tokio::task::spawn_blocking(deny).await;
+                Ok(status.unwrap_or_else(|_| unknown_caller()).into_http())
+            }),
+        }
     }
 }

@@ -25,7 +25,7 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tokio_stream::{Stream, StreamExt};
 use tonic::transport::server::Connected;
 
-use crate::access::{Admission, Groups, Peer};
+use crate::access::{Admission, Groups, Visitor};
 use crate::args::{METRICS, SOCKET};
 use crate::budget::Budgets;
 
@@ -37,6 +37,9 @@ const BACKLOG: i32 = 1024;
 
 /// Maximum number of connections of users other than administrators. Administrators have [`CONNECTIONS_MAX`] more.
 const OTHERS_MAX: usize = CONNECTIONS_MAX / 2;
+
+/// Maximum number of connections of users without a role, whose calls are denied with a reason.
+const STRANGERS_MAX: usize = 8;
 
 /// Minimum time between two lines of the log about refused connections of a user.
 const REFUSALS_EVERY: Duration = Duration::from_secs(60);
@@ -185,15 +188,15 @@ impl Drop for Socket {
 /// A connection that counts against the limit until it ends.
 pub struct Caller {
     stream: UnixStream,
-    peer: Peer,
+    visitor: Visitor,
     _counts: OwnedSemaphorePermit,
 }
 
 impl Connected for Caller {
-    type ConnectInfo = Peer;
+    type ConnectInfo = Visitor;
 
-    fn connect_info(&self) -> Peer {
-        self.peer
+    fn connect_info(&self) -> Visitor {
+        self.visitor
     }
 }
 
@@ -225,8 +228,8 @@ impl AsyncWrite for Caller {
     }
 }
 
-/// Returns the connections of permitted clients: at most [`CONNECTIONS_MAX`] of administrators at a time, and at most
-/// [`OTHERS_MAX`] of others. Other connections are closed
+/// Returns the connections of clients: at most [`CONNECTIONS_MAX`] of administrators at a time, at most [`OTHERS_MAX`] of
+/// operators and viewers, and at most [`STRANGERS_MAX`] of users without a role. Other connections are closed
 /// immediately.
 pub fn callers(
     listener: UnixListener,
@@ -246,37 +249,51 @@ pub fn callers(
 /// The connections that may still be accepted.
 struct Places {
     admins: Arc<Semaphore>,
-    /// Of all other users together, so that they leave those of administrators.
+    /// Of all operators and viewers together, so that they leave those of administrators.
     others: Arc<Semaphore>,
+    /// Of all users without a role together.
+    strangers: Arc<Semaphore>,
     /// Lines of the log about refused connections.
     refusals: Budgets,
 }
 
 impl Default for Places {
     fn default() -> Self {
-        let [admins, others] = [CONNECTIONS_MAX, OTHERS_MAX].map(|n| Arc::new(Semaphore::new(n)));
-        Self { admins, others, refusals: Budgets::new(1, REFUSALS_EVERY) }
+        let [admins, others, strangers] =
+            [CONNECTIONS_MAX, OTHERS_MAX, STRANGERS_MAX].map(|n| Arc::new(Semaphore::new(n)));
+        Self { admins, others, strangers, refusals: Budgets::new(1, REFUSALS_EVERY) }
     }
 }
 
 fn admit(stream: UnixStream, admission: Admission, places: &Places) -> Option<Caller> {
-    let peer = match admission.identify(&stream) {
-        Ok(peer) => peer,
-        Err(who) => {
-            let uid = stream.peer_cred().map_or(u32::MAX, |peer| peer.uid());
-            // Every local user may be able to connect, and must not fill the log.
-            if places.refusals.take(uid, Instant::now()) {
-                tracing::warn!(%who, "refused a connection; further ones of this user are not logged for a minute");
+    let visitor = match admission.identify(&stream) {
+        Ok(visitor) => visitor,
+        Err(why) => {
+            if places.refusals.take(u32::MAX, Instant::now()) {
+                tracing::warn!(%why, "refused a connection; further ones are not logged for a minute");
             }
             return None;
         }
     };
-    let free = if peer.role == Role::Admin { &places.admins } else { &places.others };
+    let (uid, free) = match &visitor {
+        Visitor::Known(peer) if peer.role == Role::Admin => (peer.uid, &places.admins),
+        Visitor::Known(peer) => (peer.uid, &places.others),
+        Visitor::Stranger(who) => {
+            // Every local user may be able to connect, and must not fill the log.
+            if places.refusals.take(who.uid, Instant::now()) {
+                tracing::warn!(
+                    uid = who.uid,
+                    "denying the calls of a user without a role; this user is not logged for a minute"
+                );
+            }
+            (who.uid, &places.strangers)
+        }
+    };
     match Arc::clone(free).try_acquire_owned() {
-        Ok(counts) => Some(Caller { stream, peer, _counts: counts }),
+        Ok(counts) => Some(Caller { stream, visitor, _counts: counts }),
         Err(_) => {
-            if places.refusals.take(peer.uid, Instant::now()) {
-                tracing::warn!(uid = peer.uid, "refused a connection: there are too many already");
+            if places.refusals.take(uid, Instant::now()) {
+                tracing::warn!(uid, "refused a connection: there are too many already");
             }
             None
         }

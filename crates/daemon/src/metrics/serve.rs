@@ -18,7 +18,7 @@ use tokio::sync::Semaphore;
 
 use super::place::Place;
 use super::{Snapshot, text};
-use crate::access::Groups;
+use crate::access::{Groups, Visitor};
 use crate::args::METRICS;
 use crate::shared::Shared;
 use crate::socket::{self, Socket};
@@ -109,7 +109,10 @@ impl Metrics {
             Listener::Unix(listener, socket) => loop {
                 let (stream, _) = listener.accept().await?;
                 match socket.admission().identify(&stream) {
-                    Ok(_) => return Ok(Box::new(stream)),
+                    Ok(Visitor::Known(_)) => return Ok(Box::new(stream)),
+                    Ok(Visitor::Stranger(who)) => {
+                        tracing::warn!(uid = who.uid, "refused a connection for metrics");
+                    }
                     Err(who) => tracing::warn!(%who, "refused a connection for metrics"),
                 }
             },

@@ -1,7 +1,7 @@
 //! Every call with every role, on the services of a daemon without arrays.
 
 use super::{CALLS, Checked, PACKAGE, required};
-use crate::access::Peer;
+use crate::access::{Admission, Groups, Peer, Stranger, Visitor};
 use crate::run::control_threads;
 use crate::shared::Shared;
 use prost_types::field_descriptor_proto::Type;
@@ -22,10 +22,10 @@ use strake_api::v1::{AuditEntry, ListAuditRequest, VerifyAuditRequest};
 use strake_control::{Control, Options, Role};
 use strake_testkit::{Chance, Folder};
 use tokio::runtime::Runtime;
-use tonic::Code;
 use tonic::body::Body;
 use tonic::codegen::{BoxFuture, Service, http};
 use tonic::server::NamedService;
+use tonic::{Code, Status};
 
 /// Calls that change nothing although they are not for viewers: their result may reveal something, or they ask other
 /// hosts.
@@ -111,6 +111,17 @@ impl Daemon {
 
     /// Calls `method`, and returns the code of the answer. The trailer of a successful answer is not read.
     fn call(&mut self, method: &str, message: &[u8], role: Option<Role>) -> Code {
+        let known = |role| Visitor::Known(Peer { uid: role as u32, pid: 4711, role });
+        self.call_as(method, message, role.map(known)).0
+    }
+
+    /// As [`call`](Self::call), of any peer. Also returns the message of the answer.
+    fn call_as(
+        &mut self,
+        method: &str,
+        message: &[u8],
+        visitor: Option<Visitor>,
+    ) -> (Code, String) {
         let mut frame = vec![0];
         frame.extend((message.len() as u32).to_be_bytes());
         frame.extend(message);
@@ -119,8 +130,8 @@ impl Daemon {
             .header("content-type", "application/grpc")
             .body(Body::new(http_body_util::Full::from(frame)))
             .expect("it is valid");
-        if let Some(role) = role {
-            request.extensions_mut().insert(Peer { uid: role as u32, pid: 4711, role });
+        if let Some(visitor) = visitor {
+            request.extensions_mut().insert(visitor);
         }
         let (service, _) = method.split_once('/').expect("it names a service");
         let service = format!("strake.v1.{service}");
@@ -128,8 +139,8 @@ impl Daemon {
         let (_, call) = known.unwrap_or_else(|| panic!("{service} is not served"));
         let answer = call(request);
         let Ok(answer) = self.runtime.block_on(answer);
-        let status = answer.headers().get("grpc-status");
-        status.map_or(Code::Ok, |status| Code::from_bytes(status.as_bytes()))
+        let status = Status::from_header_map(answer.headers());
+        status.map_or((Code::Ok, String::new()), |s| (s.code(), s.message().to_owned()))
     }
 
     /// All entries of the audit log.
@@ -252,6 +263,36 @@ fn a_call_without_a_caller_is_refused() {
     for method in methods() {
         assert_eq!(daemon.call(&method.name, &[], None), Code::Unauthenticated, "{}", method.name);
     }
+}
+
+/// History: the daemon closed the connection, and the reason was unknown to the user.
+#[test]
+fn every_call_of_a_user_without_a_role_is_denied_and_names_the_groups() {
+    let mut daemon = Daemon::start();
+    let others = Groups { operators: Some(4_000_001), viewers: None };
+    let admission = Admission { admins: 0, others };
+    let stranger = Visitor::Stranger(Stranger { uid: 4711, pid: 1, admission });
+    for method in methods() {
+        let (code, message) = daemon.call_as(&method.name, &[], Some(stranger));
+        assert_eq!(code, Code::PermissionDenied, "{}", method.name);
+        for words in ["user 4711 has no role", "(role admin)", "4000001 (role operator)"] {
+            assert!(message.contains(words), "{message}");
+        }
+        assert!(!message.contains("viewer"), "{message}");
+    }
+    let entries = daemon.entries();
+    assert_eq!(entries.iter().filter(|entry| entry.uid == Some(4711)).count(), 1, "{entries:?}");
+}
+
+#[test]
+fn the_groups_with_a_role_are_named_where_the_host_knows_their_names() {
+    let others = Groups { operators: Some(7), viewers: Some(8) };
+    let stranger = Stranger { uid: 1, pid: 1, admission: Admission { admins: 0, others } };
+    let reason = stranger.reason("root:x:0:\nops:x:7:ann\n");
+    assert!(
+        reason.ends_with(": root (role admin), ops (role operator), 8 (role viewer)"),
+        "{reason}"
+    );
 }
 
 /// An operator keeps arrays healthy, but does not overwrite data.

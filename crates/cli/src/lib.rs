@@ -4,7 +4,7 @@
 //! printed as a table or as JSON, and the exit code is for scripts. A command that may lose something makes two calls:
 //! a dry run, whose plan the operator confirms, and then the command. Other commands: [`wait`](mod@wait) waits for a
 //! state, [`demo`] shows Strake on sparse files, `bench` starts the program `strake-bench`, and `completions` and `man`
-//! make no call.
+//! make no call. [`completion`] answers the shell.
 //!
 //! **What it must never do.** Decide about arrays: the daemon decides what is allowed, so that every client gets the
 //! same answer. Open a drive, or contain measuring code. Print anything except the answer to standard output, so that
@@ -20,6 +20,7 @@ pub mod args;
 pub mod beside;
 pub mod collector;
 pub mod commands;
+pub mod completion;
 pub mod connect;
 pub mod daemon;
 pub mod demo;

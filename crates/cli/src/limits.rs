@@ -18,6 +18,9 @@ pub const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a daemon has to answer a call about itself.
 pub const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// How long the completion of a command waits for the daemon: a shell waits with it.
+pub const COMPLETION_TIMEOUT: Duration = Duration::from_millis(500);
+
 /// How long a drive has to show that it answers, when one is looked for that does not.
 pub const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 

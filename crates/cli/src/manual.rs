@@ -1,12 +1,10 @@
-//! Completions and manual pages, from the same definitions as the grammar.
+//! Manual pages, from the same definitions as the grammar.
 
 use crate::args::Cli;
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::output::Output;
 use clap::CommandFactory as _;
-use clap_complete::Shell;
-use std::io::{self, Write as _};
 use std::path::Path;
 use strake_terminal::manual::{self, Sections};
 
@@ -15,17 +13,6 @@ const ALL: &str = include_str!("manual/all.man");
 
 /// Sections of strake(1).
 const PROGRAM: &str = include_str!("manual/strake.man");
-
-/// Prints the completion script of `shell`.
-///
-/// # Errors
-/// When standard output is gone or full.
-pub fn completions(shell: Shell) -> Result<Exit, CliError> {
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "strake", &mut script);
-    io::stdout().write_all(&script).map_err(strake_terminal::Error::answer)?;
-    Ok(Exit::Fine)
-}
 
 /// Writes a page per command into `dir`, as `strake.1`, `strake-array-create.1` and so on.
 ///

@@ -8,7 +8,7 @@ use crate::commands::{
 use crate::error::{CliError, ErrorKind};
 use crate::exit::Exit;
 use crate::output::Format;
-use crate::{demo, manual, wait};
+use crate::{completion, demo, manual, wait};
 use clap::Parser as _;
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -17,6 +17,9 @@ use std::io::Write as _;
 /// standard output, errors to standard error.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> Exit {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
+    if let Some(exit) = completion::answer(&arguments) {
+        return exit;
+    }
     let cli = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli,
         Err(error) => return refused(&mistakes::explained(error, &arguments), &arguments),
@@ -103,7 +106,7 @@ async fn run(cli: Cli) -> Result<Exit, CliError> {
         Command::Wait(arguments) => wait::run(&arguments, &socket()?, &out).await,
         Command::Demo(arguments) => demo::run(&arguments, out.format()).await,
         Command::Bench(arguments) => Err(bench::become_bench(&arguments, out.format())),
-        Command::Completions { shell } => manual::completions(shell),
+        Command::Completions { shell } => completion::script(shell),
         Command::Man { dir } => manual::pages(&dir, &out),
     }
 }

@@ -228,8 +228,8 @@ impl AsyncWrite for Caller {
     }
 }
 
-/// Returns the connections of clients: at most [`CONNECTIONS_MAX`] of administrators at a time, at most [`OTHERS_MAX`] of
-/// operators and viewers, and at most [`STRANGERS_MAX`] of users without a role. Other connections are closed
+/// Returns the connections of clients: at most [`CONNECTIONS_MAX`] of administrators at a time, at most [`OTHERS_MAX`]
+/// of operators and viewers, and at most [`STRANGERS_MAX`] of users without a role. Other connections are closed
 /// immediately.
 pub fn callers(
     listener: UnixListener,

@@ -2,6 +2,7 @@
 
 mod bench;
 mod commands;
+mod completion;
 mod demo_load;
 mod examples;
 mod fake;

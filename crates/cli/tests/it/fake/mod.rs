@@ -31,6 +31,14 @@ pub struct Script {
     pub doctor: DoctorReport,
     /// Answers of `WatchArray`, in order; the first is the answer of `GetArray` too.
     pub arrays: Vec<Array>,
+    /// Answer to `ListDrives`.
+    pub drives: Vec<Drive>,
+    /// Answer to `ListExports`.
+    pub exports: Vec<Export>,
+    /// Answer to `ListHosts`.
+    pub hosts: Vec<Host>,
+    /// Answer to `ListJobs`.
+    pub jobs: Vec<Job>,
     /// Every change is refused with this.
     pub refusal: Option<(Code, &'static str)>,
 }
@@ -115,7 +123,7 @@ impl DaemonService for Fake {
 #[tonic::async_trait]
 impl DriveService for Fake {
     async fn list_drives(&self, _: Request<ListDrivesRequest>) -> Answer<ListDrivesResponse> {
-        Ok(Response::new(ListDrivesResponse::default()))
+        Ok(Response::new(ListDrivesResponse { drives: self.script.drives.clone() }))
     }
     async fn get_drive(&self, request: Request<GetDriveRequest>) -> Answer<Drive> {
         self.hear(request.get_ref())?;
@@ -260,7 +268,7 @@ impl ExportService for Fake {
         self.export(request.get_ref())
     }
     async fn list_exports(&self, _: Request<ListExportsRequest>) -> Answer<ListExportsResponse> {
-        Ok(Response::new(ListExportsResponse::default()))
+        Ok(Response::new(ListExportsResponse { exports: self.script.exports.clone() }))
     }
     async fn get_export(&self, _: Request<GetExportRequest>) -> Answer<Export> {
         Err(Status::not_found("there is no export of that name"))
@@ -281,7 +289,7 @@ impl ExportService for Fake {
         self.accept(&request)
     }
     async fn list_hosts(&self, _: Request<ListHostsRequest>) -> Answer<ListHostsResponse> {
-        Ok(Response::new(ListHostsResponse::default()))
+        Ok(Response::new(ListHostsResponse { hosts: self.script.hosts.clone() }))
     }
     async fn remove_host(&self, request: Request<RemoveHostRequest>) -> Answer<HostChange> {
         self.accept(&request)
@@ -355,7 +363,8 @@ impl EventService for Fake {
 #[tonic::async_trait]
 impl JobService for Fake {
     async fn list_jobs(&self, request: Request<ListJobsRequest>) -> Answer<ListJobsResponse> {
-        self.accept(&request)
+        self.hear(request.get_ref())?;
+        Ok(Response::new(ListJobsResponse { jobs: self.script.jobs.clone() }))
     }
     async fn change_job(&self, request: Request<ChangeJobRequest>) -> Answer<JobChange> {
         self.accept(&request)

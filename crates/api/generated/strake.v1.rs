@@ -143,7 +143,7 @@ pub struct Drive {
     pub model: ::prost::alloc::string::String,
     #[prost(string, tag = "7")]
     pub serial: ::prost::alloc::string::String,
-    /// "free", "member", "occupied" (holds something), "busy" (in use by another program), "taken" (from the kernel, and
+    /// "free", "member", "replacement" (a member is being copied to it), "occupied" (holds something), "busy" (in use by another program), "taken" (from the kernel, and
     /// not open) or "failed".
     #[prost(string, tag = "8")]
     pub state: ::prost::alloc::string::String,

@@ -31,4 +31,5 @@ pub(crate) mod spares;
 pub(crate) mod stop;
 pub(crate) mod take;
 pub(crate) mod undelete;
+pub(crate) mod unopened;
 pub(crate) mod upgrade;

@@ -23,6 +23,7 @@ mod full;
 mod gone;
 mod grow;
 mod halves;
+mod hints;
 mod hooks;
 mod importable;
 mod life;

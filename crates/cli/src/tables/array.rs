@@ -19,12 +19,18 @@ pub fn list(answer: &ListArraysResponse, width: usize) -> String {
     rows(&answer.arrays, width) + &reasons(&answer.arrays, width)
 }
 
-/// Why arrays do not run, and what to do.
+/// Why arrays do not run or their jobs make no progress, and what to do.
 fn reasons(arrays: &[Array], width: usize) -> String {
     let mut out = String::new();
-    for array in arrays.iter().filter(|a| !a.reason.is_empty()) {
+    for array in arrays {
+        let paused = array.progress.iter().find(|job| job.state == "paused");
+        let reason = match (array.reason.as_str(), paused) {
+            ("", None) => continue,
+            ("", Some(job)) => format!("the {} is paused", job.job),
+            (reason, _) => reason.to_owned(),
+        };
         out.push('\n');
-        out.push_str(&sentence(&format!("{}: {}", array.name, array.reason), width));
+        out.push_str(&sentence(&format!("{}: {reason}", array.name), width));
         let next = shown(&array.remedy, &array.next_action);
         if !next.is_empty() {
             let _ = writeln!(out, "  next: {}", wrapped(&next, width, 8));

@@ -137,7 +137,7 @@ fn plan_removal(
 ) -> Result<(strake_api::v1::Array, Vec<String>), ControlError> {
     manager.check_open()?;
     if must_run {
-        manager.find_running(name)?;
+        manager.find_running(name).map_err(|error| way_out(manager, name, error))?;
     }
     let view = manager.array(name)?;
     refuse_exported(&view.name, &view.exports, force)?;
@@ -145,6 +145,24 @@ fn plan_removal(
     let running = manager.running_of(&view.uuid);
     keys.extend(running.into_iter().flat_map(Running::drive_keys));
     Ok((view, keys))
+}
+
+/// Adds the way to remove an array that does not run and cannot be destroyed.
+fn way_out(manager: &Manager, name: &str, error: ControlError) -> ControlError {
+    let mut known = manager.records.known_arrays(name);
+    let is_offline = |uuid: &str| manager.entries.get(uuid).offline.is_some();
+    if name.is_empty() || !known.any(|array| is_offline(&array.uuid)) {
+        return error;
+    }
+    let unload = UnloadArrayRequest { name: name.to_owned(), ..Default::default() };
+    let clean =
+        CleanDriveRequest { path: "DRIVE".to_owned(), accept_loss: true, ..Default::default() };
+    let what = format!(
+        "{}; only a running array can be destroyed: return its drives, or, to remove the array: ",
+        error.what
+    );
+    let next = say(", and then, for each of its drives: ").run(clean);
+    ControlError::new(error.kind, say(what).run(unload).then(next))
 }
 
 /// The members that remain of an unloaded array.

@@ -16,6 +16,7 @@ use strake_wording::{command, say};
 
 use crate::commands::remote::absent_remotes;
 use crate::commands::take::closed_taken;
+use crate::commands::unopened::{OfflineDrive, add_offline, offline_drives};
 use crate::control::Control;
 use crate::drives::address::{lost_note, pci_address};
 use crate::drives::health::{HealthSource, source_of_kernel};
@@ -36,6 +37,8 @@ struct Survey {
     lights: Shown,
     /// Drives of the driver of this process, by path.
     sources: Vec<(String, Arc<dyn HealthSource>)>,
+    /// Drives of recorded arrays that do not run.
+    offline: Vec<OfflineDrive>,
 }
 
 impl Survey {
@@ -57,7 +60,11 @@ impl Survey {
     fn drives(mut self) -> Vec<DriveMessage> {
         self.tell_swapped();
         let kernel = self.machine.drives();
-        self.look(kernel, true)
+        let offline = std::mem::take(&mut self.offline);
+        let probes = self.probes.clone();
+        let mut list = self.look(kernel, true);
+        add_offline(&mut list, offline, &probes);
+        list
     }
 
     /// Returns the drive with the name `name`.
@@ -189,7 +196,7 @@ fn add_probe(message: &mut DriveMessage, probe: Probe) {
     add_contents(message, probe.contents);
 }
 
-fn add_contents(message: &mut DriveMessage, contents: crate::drives::probe::Contents) {
+pub(crate) fn add_contents(message: &mut DriveMessage, contents: crate::drives::probe::Contents) {
     let contents = match contents {
         Ok(contents) => contents,
         Err(why) => {
@@ -270,7 +277,7 @@ impl Manager {
 }
 
 /// Collects the known drives for a scan without the manager.
-fn survey_of(manager: &Manager) -> Survey {
+fn survey_of(manager: &mut Manager) -> Survey {
     let open = manager.drives.all().iter().map(|d| (of_open(manager, d), d.medium.clone()));
     let closed = absent_remotes(manager).into_iter().chain(closed_taken(manager));
     let closed = closed.map(|message| (message, None));
@@ -281,6 +288,7 @@ fn survey_of(manager: &Manager) -> Survey {
         anchors: manager.drives.all().iter().map(|d| d.anchor(&d.drive.path)).collect(),
         lights: manager.lights.shown(),
         sources: manager.drives.health_sources(),
+        offline: offline_drives(manager),
     }
 }
 
@@ -315,6 +323,13 @@ fn of_open(manager: &Manager, open: &OpenDrive) -> DriveMessage {
         let slot = r.drives.iter().position(same)?;
         Some((r.array.name().to_string(), slot, r.array.status().members[slot].clone()))
     });
+    let copied = manager.running.iter().find_map(|r| {
+        let next = r.replacement.as_ref()?;
+        let is_it = next.drive.device.identity() == info.identity;
+        is_it.then(|| (r.array.name().to_string(), next.slot.at()))
+    });
+    // A copy may be recorded and not started yet.
+    let copied = copied.or_else(|| manager.records.promised(&info.identity, None));
     let errors = place.as_ref().map(|(_, _, status)| crate::view::array::errors_of(&status.health));
     let (array, member, state, mut notes) = match place {
         Some((array, slot, status)) => {
@@ -327,7 +342,13 @@ fn of_open(manager: &Manager, open: &OpenDrive) -> DriveMessage {
                 why.into_iter().collect(),
             )
         }
-        None => (String::new(), None, "free", Vec::new()),
+        None => match copied {
+            Some((array, slot)) => {
+                let note = format!("replacement of member {slot}, which is being copied to it");
+                (array, Some(slot as u32), "replacement", vec![note])
+            }
+            None => (String::new(), None, "free", Vec::new()),
+        },
     };
     let spare = manager.records.spares.iter().find(|spare| spare.identity == info.identity);
     notes.extend(open.notices.iter().cloned());

@@ -11,7 +11,15 @@ use crate::remedy::{DEGRADED, LOSSY, job, remove_spare, start};
 
 /// Returns the advice for an array with too many absent members.
 pub(crate) fn lost_next(name: impl Display) -> Text {
-    say("return its members, and the array starts automatically; ").run(show(name))
+    let what = say("return its members, and the array starts automatically; ");
+    what.run(show(&name)).say("; ").then(without_return(name))
+}
+
+/// Returns the advice for an array whose drives are permanently absent.
+pub(crate) fn without_return(name: impl Display) -> Text {
+    let unload = UnloadArrayRequest { name: name.to_string(), ..Default::default() };
+    say("if they will not return, restore the data from a backup; to delete the record of the array: ")
+        .run(unload)
 }
 
 /// Returns the advice for regions in doubt.

@@ -7,6 +7,7 @@ use strake_wording::{Text, import, say};
 
 use crate::drives::label::{Labelled, geometry_of};
 use crate::error::{ControlError, OfflineReason};
+use crate::policy::advice::without_return;
 use crate::policy::candidates::{absent, can_start_degraded, passed_over, used};
 use crate::record::store::ArrayRecord;
 use crate::remedy::{DEGRADED, LOSSY, start};
@@ -29,7 +30,10 @@ impl Offline {
         let name = &record.name;
         let shape = newest.map(|label| shape_of(label, here));
         let next = match (newest, &error.offline) {
-            (None, _) => say("return its drives, then: ").run(import(name)),
+            (None, _) => say("return its drives, then: ")
+                .run(import(name))
+                .say("; ")
+                .then(without_return(name)),
             (Some(_), OfflineReason::Settling) => say("wait; the array starts automatically"),
             // Without the operator's acceptance, the array does not start with any drives.
             (Some(_), OfflineReason::Consent) => {
@@ -46,7 +50,10 @@ impl Offline {
                 say("return the missing members, or: ").run(start(name, DEGRADED))
             }
             (Some(_), OfflineReason::Missing(_) | OfflineReason::Other) => {
-                say("return its drives, then: ").run(import(name))
+                say("return its drives, then: ")
+                    .run(import(name))
+                    .say("; ")
+                    .then(without_return(name))
             }
         };
         let is_waiting = error.offline == OfflineReason::Settling;
@@ -81,7 +88,9 @@ impl Offline {
             next: say(
                 "return its drives, and the array starts automatically; to start it at once: ",
             )
-            .run(import(&record.name)),
+            .run(import(&record.name))
+            .say("; ")
+            .then(without_return(&record.name)),
             is_waiting: false,
         }
     }

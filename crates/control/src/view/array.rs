@@ -14,7 +14,7 @@ use strake_wording::{Text, await_goal, replace, say, show, show_scrub};
 use crate::limits::BAD_RANGES_MAX;
 use crate::policy::advice::{cause_of, copy_next, in_doubt_next, lost_next};
 use crate::record::store::ArrayRecord;
-use crate::remedy::{problem, split};
+use crate::remedy::{job, problem, split};
 use crate::state::meters::Meter;
 use crate::state::offline::geometry_message;
 use crate::state::running::Running;
@@ -148,7 +148,8 @@ fn array_message(
     let geometry = &status.geometry;
     let shift = geometry.block_size().shift();
     let absent = absent_members(status);
-    let (reason, next) = advice(status);
+    let paused = progress.iter().find(|job| job.state == Pace::Paused.word());
+    let (reason, next) = advice(status, paused.map(|job| job.job.as_str()));
     let (next_action, remedy) = split(next);
     api::Array {
         name: status.name.to_string(),
@@ -285,8 +286,8 @@ pub(crate) fn errors_of(health: &MemberHealth) -> api::DriveErrors {
     }
 }
 
-/// The reason why the array is not in its normal state, and the remedy.
-fn advice(status: &ArrayStatus) -> (String, Text) {
+/// The reason why the array is not in its normal state, and the remedy. `paused` is the first paused job.
+fn advice(status: &ArrayStatus, paused: Option<&str>) -> (String, Text) {
     let name = &status.name;
     if status.lost || status.conditions.contains(Condition::Lost) {
         let reason = "more members are absent than the level tolerates; nothing is served";
@@ -307,6 +308,7 @@ fn advice(status: &ArrayStatus) -> (String, Text) {
     let is_out = |m: &MemberStatus| matches!(m.state, MemberState::Faulty | MemberState::Missing);
     let next = match status.members.iter().position(is_out) {
         Some(at) => replace(name, Some(at as u32), "").into(),
+        None if let Some(paused) = paused => job("resume", format!("{name}/{paused}")).into(),
         None if status.rebuild.is_some() => await_goal(name, "rebuild").into(),
         None if status.replace.is_some() => await_goal(name, "replace").into(),
         None if !status.bad_ranges.is_empty() => {
@@ -377,11 +379,11 @@ pub(crate) fn problem_of_array(array: &api::Array) -> Option<Problem> {
         job.map_or_else(
             || "a member is being rebuilt".to_owned(),
             |p| {
-                format!(
-                    "rebuilding, {} of {} done",
-                    ByteSize(p.done_bytes),
-                    ByteSize(p.total_bytes)
-                )
+                let (done, total) = (ByteSize(p.done_bytes), ByteSize(p.total_bytes));
+                match p.state.as_str() {
+                    "paused" => format!("the {} is paused, {done} of {total} done", p.job),
+                    _ => format!("rebuilding, {done} of {total} done"),
+                }
             },
         )
     } else {

@@ -124,8 +124,31 @@ pub fn become_daemon(launch: &Launch) -> CliError {
 /// Becomes the daemon that checks the configuration `file` as its service would read it; returns only when it cannot.
 #[must_use]
 pub fn become_check(file: &Path) -> CliError {
-    let program = beside::program(PROGRAM);
-    let mut command = Command::new(&program);
+    let mut command = check_of(file);
+    let error = command.exec();
+    cannot_start(Path::new(command.get_program()), &error)
+}
+
+/// Runs the daemon that checks the configuration `file`, and returns the options in effect as JSON.
+///
+/// # Errors
+/// If the program cannot be run, or the file is wrong.
+pub fn checked_options(file: &Path) -> Result<String, CliError> {
+    let mut command = check_of(file);
+    let output = command.arg("--json").stdin(Stdio::null()).output();
+    let program = Path::new(command.get_program());
+    let output = output.map_err(|error| cannot_start(program, &error))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let text = said.trim().trim_start_matches(PROGRAM).trim_start_matches(": ").to_owned();
+    Err(CliError { kind: ending(output.status), text })
+}
+
+/// Returns the command of the daemon that checks the configuration `file`.
+fn check_of(file: &Path) -> Command {
+    let mut command = Command::new(beside::program(PROGRAM));
     command.arg("--check-config").arg("--config").arg(file);
     // The service has the folders that its unit names, and no variables of the caller.
     for (variable, _) in std::env::vars_os() {
@@ -134,7 +157,7 @@ pub fn become_check(file: &Path) -> CliError {
         }
     }
     command.env("STATE_DIRECTORY", SERVICE_STATE).env("RUNTIME_DIRECTORY", SERVICE_RUNTIME);
-    cannot_start(&program, &command.exec())
+    command
 }
 
 fn cannot_start(program: &Path, error: &std::io::Error) -> CliError {

@@ -99,6 +99,9 @@ pub struct Args {
     /// Print the options in effect with their origins, and exit
     #[arg(long)]
     pub check_config: bool,
+    /// Print the options of --check-config as JSON
+    #[arg(long, requires = "check_config")]
+    pub json: bool,
     /// Print an example of the configuration file, and exit
     #[arg(long)]
     pub example_config: bool,

@@ -21,11 +21,12 @@ use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches};
 use crate::args::Args;
 use file::Entry;
 
-pub use effect::in_effect;
+pub use effect::{in_effect, in_effect_json};
 pub use example::example;
 
 /// Options that a file cannot set: they select the file, or what the process does instead of serving.
-const NOT_IN_FILES: [&str; 5] = ["config", "check-config", "example-config", "run-hook", "manual"];
+const NOT_IN_FILES: [&str; 6] =
+    ["config", "check-config", "json", "example-config", "run-hook", "manual"];
 
 /// Options that are paths. The working directory of a service differs from that of the operator.
 const PATHS: [&str; 2] = ["state-dir", "socket"];

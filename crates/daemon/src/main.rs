@@ -68,6 +68,9 @@ fn printed(given: &Given) -> Option<ExitCode> {
     let made = match &given.args {
         Args { manual: true, .. } => manual::write(&mut text),
         Args { example_config: true, .. } => text.write_all(config::example().as_bytes()),
+        Args { check_config: true, json: true, .. } => {
+            text.write_all(config::in_effect_json(given).as_bytes())
+        }
         Args { check_config: true, .. } => text.write_all(config::in_effect(given).as_bytes()),
         _ => return None,
     };

@@ -49,6 +49,24 @@ fn the_environment_is_over_the_file_and_the_command_line_over_both() {
 }
 
 #[test]
+fn the_options_in_effect_are_printed_as_json_too() {
+    let mut command = straked();
+    command.args(["--check-config", "--json", "--state-dir", "/line"]);
+    command.env("RUNTIME_DIRECTORY", "/service");
+    let said = text(&command.output().expect("it runs").stdout);
+    let document: serde_json::Value = serde_json::from_str(&said).expect("one document");
+    let options = document["options"].as_array().expect("a list");
+    let of = |name: &str| {
+        let option = options.iter().find(|option| option["name"] == name);
+        option.unwrap_or_else(|| panic!("{name} is not in {said}"))
+    };
+    assert_eq!(of("state-dir")["value"], "/line");
+    assert_eq!(of("state-dir")["origin"], "command line");
+    assert_eq!(of("socket")["value"], "/service/straked.sock");
+    assert!(of("metrics")["value"].is_null() && of("metrics")["reason"] == "off", "{said}");
+}
+
+#[test]
 fn a_wrong_file_is_refused_before_anything_is_started() {
     let folder = Folder::new("straked-service");
     let file = folder.join("straked.toml");

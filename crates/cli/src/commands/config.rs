@@ -6,8 +6,9 @@ use crate::connect::Connection;
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::limits::CONFIG_BYTES_MAX;
-use crate::output::Output;
+use crate::output::{Format, Output};
 use crate::{daemon, keep, tables};
+use serde_json::{Value, json};
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -25,8 +26,19 @@ pub async fn run(
     out: &Output,
 ) -> Result<Exit, CliError> {
     match verb {
-        ConfigVerb::Check { file } => return Err(daemon::become_check(&file)),
-        ConfigVerb::Show => out.print(&get(&socket?).await?, tables::config::show)?,
+        ConfigVerb::Check { file } => match out.format() {
+            Format::Table => return Err(daemon::become_check(&file)),
+            Format::Json => out.text(daemon::checked_options(&file)?.trim_end())?,
+        },
+        ConfigVerb::Show => {
+            let document = get(&socket?).await?;
+            match (out.format(), serde_json::from_str::<Value>(&document.json)) {
+                (Format::Json, Ok(value)) => out.print(&value, |_, _| String::new())?,
+                (Format::Json, Err(_)) | (Format::Table, _) => {
+                    out.print(&document, tables::config::show)?;
+                }
+            }
+        }
         ConfigVerb::Backup { file, overwrite } => backup(&file, overwrite, &socket?, out).await?,
         ConfigVerb::Restore { file, dry_run } => {
             let request = RestoreConfigRequest { json: read(&file)?, dry_run };
@@ -60,9 +72,16 @@ async fn backup(file: &str, overwrite: bool, socket: &Path, out: &Output) -> Res
     let state = daemon.get_daemon(GetDaemonRequest {}).await?.into_inner().state_dir;
     replaced::check(Path::new(file), &document.json, Path::new(&state), overwrite)?;
     keep::write(Path::new(file), format!("{}\n", document.json.trim_end()).as_bytes())?;
-    crate::output::tell(format_args!(
-        "the configuration is in {file}; restore it with: strake config restore {file}"
-    ));
+    match out.format() {
+        Format::Json => {
+            let path = std::path::absolute(file).unwrap_or_else(|_| PathBuf::from(file));
+            let written = json!({ "result": "written", "file": path.display().to_string() });
+            out.print(&written, |_, _| String::new())?;
+        }
+        Format::Table => crate::output::tell(format_args!(
+            "the configuration is in {file}; restore it with: strake config restore {file}"
+        )),
+    }
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use serde_json::Value;
 use strake_api::v1::Array;
 
 /// Commands, and a field that their answer has.
-const ANSWERS: [(&str, &str); 44] = [
+const ANSWERS: [(&str, &str); 45] = [
     ("status", "problems"),
     ("doctor", "checks"),
     ("array create tank --level 6 --drives ram:1GiB", "plan"),
@@ -43,7 +43,8 @@ const ANSWERS: [(&str, &str); 44] = [
     ("hook add pager --webhook https://a.example/", "hook"),
     ("hook list", "hooks"),
     ("host list", "hosts"),
-    ("config show", "json"),
+    ("config show", "arrays"),
+    ("config backup backup.json", "file"),
     ("export create tank --via nbd --listen 127.0.0.1:10809", "export"),
     ("export list", "exports"),
     ("export referral list", "referrals"),

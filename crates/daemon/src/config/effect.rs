@@ -2,6 +2,7 @@
 
 use clap::parser::ValueSource;
 use clap::{Arg, CommandFactory};
+use serde_json::{Value, json};
 use strake_parity::Kernel;
 
 use super::{Given, id, options, source};
@@ -18,6 +19,21 @@ pub fn in_effect(given: &Given) -> String {
         }
     };
     options(&command).map(line).collect()
+}
+
+/// Returns the options in effect as JSON. An option without a value has the value null and a reason.
+pub fn in_effect_json(given: &Given) -> String {
+    let command = Args::command();
+    let one = |(key, option)| {
+        let (value, origin) = origin(given, key, option);
+        let (value, reason) = match value {
+            Ok(value) => (Some(value), None),
+            Err(why) => (None, Some(why)),
+        };
+        json!({ "name": key, "value": value, "reason": reason, "origin": origin })
+    };
+    let all: Vec<Value> = options(&command).map(one).collect();
+    format!("{:#}\n", json!({ "options": all }))
 }
 
 /// Returns the value of an option, or the reason why it has none, and the origin of the value.

@@ -45,7 +45,7 @@ pub struct Which {
     /// Show only events of this severity or higher.
     #[arg(long, value_enum, value_name = "SEVERITY")]
     pub severity: Option<Severity>,
-    /// Print times as UTC instead of local time.
+    /// Print times as UTC instead of the time of this host.
     #[arg(long)]
     pub utc: bool,
 }

@@ -24,7 +24,7 @@ pub enum LogVerb {
         /// List only commands for this object, such as array/tank, drive//dev/nvme3n1, export/tank or daemon.
         #[arg(long, value_name = "OBJECT")]
         object: Option<String>,
-        /// Print times as UTC instead of local time.
+        /// Print times as UTC instead of the time of this host.
         #[arg(long)]
         utc: bool,
     },

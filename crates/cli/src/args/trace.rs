@@ -27,7 +27,7 @@ pub struct Trace {
     /// The path /v1/traces is added if the address does not contain it.
     #[arg(long, value_name = "URL", value_parser = collector)]
     pub otlp: Option<Collector>,
-    /// Print times as UTC instead of local time.
+    /// Print times as UTC instead of the time of this host.
     #[arg(long)]
     pub utc: bool,
 }

@@ -12,6 +12,7 @@ use crate::error::CliError;
 use crate::exit::Exit;
 use crate::limits::WATCH_INTERVAL;
 use crate::output::Output;
+use crate::tables::clock::Clock;
 use crate::{paths, tables, watch};
 use std::path::Path;
 use strake_api::v1::array_service_client::ArrayServiceClient;
@@ -94,6 +95,11 @@ async fn list(watched: Watch, socket: &Path, out: &Output) -> Result<Exit, CliEr
     watch::answer(watched, out, look, tables::array::list, |_| {}, |_| Exit::Fine).await
 }
 
+/// One array, with the times of this host.
+fn in_full(array: &Array, width: usize) -> String {
+    tables::show::array(array, &Clock::new(false), width)
+}
+
 async fn show(name: String, watched: Watch, socket: &Path, out: &Output) -> Result<Exit, CliError> {
     let arrays = Connection::open(socket).await?.arrays();
     if watched.watch {
@@ -102,10 +108,10 @@ async fn show(name: String, watched: Watch, socket: &Path, out: &Output) -> Resu
             let request = WatchArrayRequest { name: name.clone(), interval_us };
             Ok(arrays.clone().watch_array(request).await?.into_inner())
         };
-        return watch::stream(open, out, tables::show::array, Exit::of_array).await;
+        return watch::stream(open, out, in_full, Exit::of_array).await;
     }
     let array: Array = arrays.clone().get_array(GetArrayRequest { name }).await?.into_inner();
-    out.print(&array, tables::show::array)?;
+    out.print(&array, in_full)?;
     Ok(Exit::of_array(&array))
 }
 

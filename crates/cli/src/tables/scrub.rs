@@ -28,7 +28,7 @@ pub fn change(change: &ScrubChange, width: usize) -> String {
 
 /// A scrub in full.
 #[must_use]
-pub fn scrub(scrub: &Scrub, width: usize) -> String {
+pub fn scrub(scrub: &Scrub, clock: &Clock, width: usize) -> String {
     let mut out = String::new();
     let name = &scrub.array;
     if has_old_findings(scrub) {
@@ -50,10 +50,10 @@ pub fn scrub(scrub: &Scrub, width: usize) -> String {
         }
     }
     if let Some(ended) = scrub.ended_us {
-        field(&mut out, "last ended", &Clock::new(true).show(ended), width);
+        field(&mut out, "last ended", &clock.show(ended), width);
     }
     if let Some(next) = scrub.next_us {
-        field(&mut out, "next due", &Clock::new(true).show(next), width);
+        field(&mut out, "next due", &clock.show(next), width);
     }
     if !scrub.findings.is_empty() {
         out.push('\n');

@@ -14,8 +14,8 @@ const RANGES_MAX: usize = 8;
 
 /// Health first, then what to do, then the array's shape, its jobs, its settings and its members by position.
 #[must_use]
-pub fn array(array: &Array, width: usize) -> String {
-    let mut out = headline(array, width);
+pub fn array(array: &Array, clock: &Clock, width: usize) -> String {
+    let mut out = headline(array, clock, width);
     field(&mut out, "uuid", or_dash(&array.uuid), width);
     // Of an array that was only heard of, no more is known.
     if !array.level.is_empty() {
@@ -51,7 +51,7 @@ pub fn array(array: &Array, width: usize) -> String {
     out
 }
 
-fn headline(array: &Array, width: usize) -> String {
+fn headline(array: &Array, clock: &Clock, width: usize) -> String {
     let health = Exit::of_array(array).health();
     let states = if array.states.is_empty() { "unknown".into() } else { array.states.join(" ") };
     let head = format!("{}: {health} ({states})", array.name);
@@ -70,10 +70,9 @@ fn headline(array: &Array, width: usize) -> String {
             left => format!("tolerates {left} drive failures"),
         };
         let left = match array.unverified_us {
-            Some(us) => format!(
-                "{left}; not verified since a crash in mode none, {}",
-                Clock::new(true).show(us)
-            ),
+            Some(us) => {
+                format!("{left}; not verified since a crash in mode none, {}", clock.show(us))
+            }
             None => left,
         };
         field(&mut out, "redundancy", &left, width);

@@ -105,7 +105,7 @@ fn remedies_are_worded_here() {
     for printed in [
         super::array::line(&array, width),
         super::array::list(&ListArraysResponse { arrays: vec![array.clone()] }, width),
-        super::show::array(&array, width),
+        super::show::array(&array, &Clock::new(true), width),
         super::status::show(&status, width),
         super::job::list(&ListJobsResponse { jobs: vec![job] }, width),
         super::doctor::show(&DoctorReport { health: "ok".into(), checks: vec![check] }, width),

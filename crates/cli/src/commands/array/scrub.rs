@@ -8,6 +8,7 @@ use crate::error::CliError;
 use crate::exit::Exit;
 use crate::limits::WATCH_INTERVAL;
 use crate::output::Output;
+use crate::tables::clock::Clock;
 use crate::wait::{Shown, until};
 use crate::{tables, watch};
 use std::path::Path;
@@ -31,9 +32,14 @@ pub(super) async fn run(verb: ScrubVerb, socket: &Path, out: &Output) -> Result<
                 let request = GetScrubRequest { name: name.clone() };
                 Ok(connection.arrays().get_scrub(request).await?.into_inner())
             };
-            watch::answer(watched, out, look, tables::scrub::scrub, |_| {}, exit).await
+            watch::answer(watched, out, look, in_full, |_| {}, exit).await
         }
     }
+}
+
+/// One scrub, with the times of this host.
+fn in_full(scrub: &Scrub, width: usize) -> String {
+    tables::scrub::scrub(scrub, &Clock::new(false), width)
 }
 
 /// Whether unrepaired errors are left, also of an earlier scrub, as exit code; and whether a part was not checked for
@@ -76,7 +82,7 @@ async fn start(arguments: ScrubStart, socket: &Path, out: &Output) -> Result<Exi
     shown.end();
     ended?;
     let scrub = arrays.get_scrub(GetScrubRequest { name }).await?.into_inner();
-    out.print(&scrub, tables::scrub::scrub)?;
+    out.print(&scrub, in_full)?;
     Ok(if scrub.state == "finished" { exit(&scrub) } else { Exit::Degraded })
 }
 

@@ -1,5 +1,6 @@
 use super::check;
 use super::fixtures::*;
+use crate::tables::clock::Clock;
 use crate::tables::{array as arrays, job, scrub, show, status};
 use strake_api::v1::{
     Array, ArrayChange, ImportArraysResponse, ListArraysResponse, Problem, Progress, Scrub,
@@ -40,7 +41,7 @@ fn one_array_in_every_state() {
         ("array-bare", Array { name: "tank".into(), ..Array::default() }),
     ];
     for (name, array) in screens {
-        check(name, |width| show::array(&array, width));
+        check(name, |width| show::array(&array, &Clock::new(true), width));
     }
 }
 
@@ -209,11 +210,11 @@ fn scrubs() {
     ];
     let never =
         Scrub { array: "tank".into(), next_us: Some(1_790_000_000_000_000), ..Scrub::default() };
-    check("scrub-never", |width| scrub::scrub(&never, width));
+    check("scrub-never", |width| scrub::scrub(&never, &Clock::new(true), width));
     let running =
         Scrub { rate_bytes_per_s: 2_100_000_000, eta_s: Some(2847), ..of("running", "check") };
-    check("scrub-running", |width| scrub::scrub(&running, width));
-    check("scrub-clean", |width| scrub::scrub(&of("finished", "check"), width));
+    check("scrub-running", |width| scrub::scrub(&running, &Clock::new(true), width));
+    check("scrub-clean", |width| scrub::scrub(&of("finished", "check"), &Clock::new(true), width));
     let bad = Scrub {
         wrong_bytes: 4096,
         unsure_bytes: 4096,
@@ -224,10 +225,10 @@ fn scrubs() {
         findings: findings.clone(),
         ..of("finished", "check")
     };
-    check("scrub-found", |width| scrub::scrub(&bad, width));
+    check("scrub-found", |width| scrub::scrub(&bad, &Clock::new(true), width));
     // The array was started again after the scrub.
     let earlier = Scrub { array: "tank".into(), findings: findings.clone(), ..Scrub::default() };
-    check("scrub-earlier", |width| scrub::scrub(&earlier, width));
+    check("scrub-earlier", |width| scrub::scrub(&earlier, &Clock::new(true), width));
     let repaired = Scrub {
         repaired_bytes: 8192,
         left_bytes: 4096,
@@ -240,7 +241,7 @@ fn scrubs() {
             .collect(),
         ..bad.clone()
     };
-    check("scrub-repaired", |width| scrub::scrub(&repaired, width));
+    check("scrub-repaired", |width| scrub::scrub(&repaired, &Clock::new(true), width));
     let change = |result: &str, scrub: &Scrub| ScrubChange {
         result: result.into(),
         scrub: Some(Scrub { findings: Vec::new(), ..scrub.clone() }),
@@ -250,5 +251,5 @@ fn scrubs() {
     let paused = change("changed", &of("paused", "trust_data"));
     check("scrub-paused", |width| scrub::change(&paused, width));
     let scrubbed = Array { scrub: Some(repaired), ..array(&["online"]) };
-    check("array-scrubbed", |width| show::array(&scrubbed, width));
+    check("array-scrubbed", |width| show::array(&scrubbed, &Clock::new(true), width));
 }

@@ -312,7 +312,8 @@ pub struct Watch {
 /// Commands for the daemon.
 #[derive(Debug, Subcommand)]
 pub enum DaemonVerb {
-    /// Start the daemon and wait until it answers.
+    /// Start the daemon and wait until it answers. If the service of the package is installed, use systemctl start
+    /// straked.
     #[command(after_help = "Examples:
   strake daemon start
   strake daemon start --cores 2,3

@@ -3,6 +3,7 @@
 use crate::again::Former;
 use crate::exit::Exit;
 use crate::limits::CALL_TIMEOUT;
+use crate::service;
 use prost::Message as _;
 use std::fmt;
 use std::io;
@@ -71,6 +72,9 @@ impl CliError {
     pub fn no_daemon(socket: &Path, why: impl fmt::Display) -> Self {
         // With another state directory it would know nothing of the arrays.
         let advice = match Former::find(socket) {
+            _ if service::is_installed_for(socket) => {
+                format!("start the service: {}", service::START)
+            }
             Some(former) => {
                 format!("start the daemon again as before, with its state directory: {}", former.line())
             }

@@ -34,6 +34,7 @@ pub mod paths;
 pub mod rates;
 pub mod run;
 pub mod secret;
+pub mod service;
 pub mod spans;
 pub mod tables;
 pub mod wait;

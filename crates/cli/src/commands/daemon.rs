@@ -9,7 +9,7 @@ use crate::exit::Exit;
 use crate::fold::tell_person;
 use crate::limits::CALL_TIMEOUT;
 use crate::output::Output;
-use crate::{daemon, tables};
+use crate::{daemon, service, tables};
 use std::path::Path;
 use strake_api::v1::{Daemon, GetDaemonRequest, StopDaemonRequest, StopDaemonResponse};
 
@@ -23,6 +23,9 @@ pub async fn run(verb: DaemonVerb, socket: &Path, out: &Output) -> Result<Exit, 
             Err(daemon::become_daemon(&daemon::Launch::new(&arguments, socket)?))
         }
         DaemonVerb::Start(arguments) => {
+            if arguments.state_dir.is_none() && service::is_installed_for(socket) {
+                return Err(of_service(socket).await);
+            }
             daemon::start_detached(&daemon::Launch::new(&arguments, socket)?).await?;
             started(socket, out).await
         }
@@ -66,6 +69,19 @@ async fn started(socket: &Path, out: &Output) -> Result<Exit, CliError> {
         tell_person(&format!("strake: still starting: {array}"));
     }
     status(socket, out).await
+}
+
+/// The error of a start beside the service, whose state directory a daemon of another user would make unusable.
+async fn of_service(socket: &Path) -> CliError {
+    let start = service::START;
+    CliError::usage(match Connection::try_open(socket).await {
+        Ok(_) => format!("a daemon already answers at {}: nothing to start", socket.display()),
+        Err(_) => format!(
+            "the service straked is installed and does not run, so nothing was started; start the service: {start}\n  \
+             for a separate daemon, give its socket and state directory: strake daemon start --socket PATH --state-dir \
+             DIR"
+        ),
+    })
 }
 
 fn no_answer(drives: &[String]) -> CliError {

@@ -114,7 +114,7 @@ what_shape() {
     for strip in 96KiB 2KiB 2MiB 0 banana -1 99999999999999999999; do
         refused -- "${create[@]}" "$(free 0 1 2 3)" "--strip=$strip"
     done
-    refused "98304" "power of two" "4096" "1048576" -- "${create[@]}" "$(free 0 1 2 3)" --strip 96KiB
+    refused "96 KiB" "power of two" "4KiB, 8KiB" "512KiB, 1MiB" "nearest" -- "${create[@]}" "$(free 0 1 2 3)" --strip 96KiB
     for level in 7 n+99 n+0 "" 1000; do
         refused "level" -- strake array create new --level "$level" --drives "$(free 0 1 2 3)"
     done

@@ -373,6 +373,10 @@ fn bad_requests_are_refused_and_change_nothing() {
         CreateArrayRequest { strip_bytes: 64_000, ..good.clone() },
         "the nearest valid size is 64KiB",
     );
+    check(
+        CreateArrayRequest { strip_bytes: 96 << 10, ..good.clone() },
+        "(4KiB, 8KiB, 16KiB, 32KiB, 64KiB, 128KiB, 256KiB, 512KiB, 1MiB)",
+    );
     check(CreateArrayRequest { block_bytes: Some(520), ..good.clone() }, "520");
     check(CreateArrayRequest { drives: vec!["relative".into(); 4], ..good.clone() }, "absolute");
     check(CreateArrayRequest { drives: vec!["ram:lots".into(); 4], ..good.clone() }, "ram:lots");

@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::level::Level;
 use crate::{MEMBERS_MAX, STRIP_BYTES_MAX, STRIP_BYTES_MIN};
+use strake_units::ByteSize;
 
 /// The error of a [`GeometrySpec`](crate::GeometrySpec). Its text contains the remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,11 +148,19 @@ impl fmt::Display for GeometryError {
                  change the number of members, or write n+{parity_strips}",
                 u32::from(*wanted) + u32::from(*parity_strips)
             ),
-            Self::StripSize { strip_bytes } => write!(
-                f,
-                "a strip of {strip_bytes} bytes is not possible: choose a power of two from {STRIP_BYTES_MIN} \
-                 to {STRIP_BYTES_MAX} bytes"
-            ),
+            Self::StripSize { strip_bytes } => {
+                let size = |bytes: u32| ByteSize(u64::from(bytes));
+                let given = match strip_bytes % 1024 {
+                    0 => size(*strip_bytes).to_string(),
+                    // A rounded size might look valid.
+                    _ => format!("{strip_bytes} bytes"),
+                };
+                let (min, max) = (size(STRIP_BYTES_MIN), size(STRIP_BYTES_MAX));
+                write!(
+                    f,
+                    "a strip of {given} is not possible: choose a power of two from {min} to {max}"
+                )
+            }
             Self::MemberTooSmall { member_blocks, strip_blocks } => write!(
                 f,
                 "a member has room for {member_blocks} blocks of data and one strip needs {strip_blocks}: \

@@ -200,8 +200,9 @@ pub struct Create {
     /// memory) or null:SIZE (a drive that stores no data). Write a comma in a path as \,.
     #[arg(long, required = true, value_name = "DRIVES")]
     pub drives: Vec<Drives>,
-    /// Strip size, a power of two from 4KiB to 1MiB. The units k and KiB have the same meaning [default: 128KiB].
-    #[arg(long, value_parser = parse::size_u32, value_name = "SIZE")]
+    /// Strip size: 4KiB, 8KiB, 16KiB, 32KiB, 64KiB, 128KiB, 256KiB, 512KiB or 1MiB. The units k and KiB have the same
+    /// meaning [default: 128KiB].
+    #[arg(long, value_parser = parse::strip, value_name = "SIZE")]
     pub strip: Option<u32>,
     /// Number of members in each group, for levels 50, 60 and 70.
     #[arg(long, value_name = "MEMBERS")]

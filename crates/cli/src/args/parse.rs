@@ -17,6 +17,20 @@ pub fn size_u32(text: &str) -> Result<u32, String> {
         .map_err(|_| format!("{} is too large; the size must be less than 4GiB", ByteSize(bytes)))
 }
 
+/// Parses a strip size. The daemon checks which sizes are valid.
+///
+/// # Errors
+/// Describes the error in `text`, and the valid sizes.
+pub fn strip(text: &str) -> Result<u32, String> {
+    const VALID: &str = "a strip is a power of two from 4KiB to 1MiB, such as 64KiB";
+    match size_u32(text) {
+        // The interface uses 0 for the default.
+        Ok(0) => Err(VALID.to_owned()),
+        Ok(bytes) => Ok(bytes),
+        Err(why) => Err(format!("{why}; {VALID}")),
+    }
+}
+
 /// Parses a time: a whole number with the unit `ms`, `s`, `m` or `h`. A number without a unit is in seconds.
 ///
 /// # Errors

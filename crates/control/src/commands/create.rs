@@ -6,7 +6,9 @@ use strake_engine::{
     Array, Assembled, Consistency, CreatePlan, CreateSpec, Drive, Ids, Recovery, create,
     plan_create,
 };
-use strake_raid::{GeometryError, LevelRequest, nearest_strip_bytes};
+use strake_raid::{
+    GeometryError, LevelRequest, STRIP_BYTES_MAX, STRIP_BYTES_MIN, nearest_strip_bytes,
+};
 use strake_units::{BlockSize, ByteSize, MemberSet};
 use strake_wording::{Amendment, say};
 
@@ -226,7 +228,8 @@ fn parse_create(request: &CreateArrayRequest) -> Result<(CreateSpec, LevelReques
     if nearest != strip_bytes {
         let refused = GeometryError::StripSize { strip_bytes };
         return Err(ControlError::usage(format!(
-            "{refused}; the nearest valid size is {}KiB",
+            "{refused} ({}); the nearest valid size is {}KiB",
+            strips().join(", "),
             nearest >> 10
         )));
     }
@@ -234,6 +237,13 @@ fn parse_create(request: &CreateArrayRequest) -> Result<(CreateSpec, LevelReques
     let spec =
         CreateSpec { name, level: level.level, group_size, strip_bytes, block_size, consistency };
     Ok((spec, level))
+}
+
+/// Returns all valid strip sizes.
+fn strips() -> Vec<String> {
+    let sizes = std::iter::successors(Some(STRIP_BYTES_MIN), |bytes| bytes.checked_mul(2));
+    let sizes = sizes.take_while(|bytes| *bytes <= STRIP_BYTES_MAX);
+    sizes.map(|bytes| ByteSize(u64::from(bytes)).to_string().replace(' ', "")).collect()
 }
 
 /// Returns the consistency mode with the name `word`. An empty word means the default mode.

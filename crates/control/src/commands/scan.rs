@@ -254,7 +254,7 @@ impl Control {
     /// # Errors
     /// If an earlier command panicked.
     pub fn list_drives(&self) -> Result<Vec<DriveMessage>, ControlError> {
-        Ok(self.with(|m| survey_of(m))?.drives())
+        Ok(self.with(survey_of)?.drives())
     }
 
     /// Returns one drive by any of its names. Scans the drive, as [`list_drives`](Self::list_drives) does.

@@ -48,7 +48,7 @@ pub(super) async fn create(
         name: arguments.name,
         level: arguments.level,
         drives: paths::drives(&arguments.drives)?,
-        strip_bytes: strip(arguments.strip)?,
+        strip_bytes: arguments.strip.unwrap_or_default(),
         group_size: arguments.group_size,
         block_bytes: arguments.block_size,
         dry_run: arguments.dry_run,
@@ -63,14 +63,6 @@ pub(super) async fn create(
         ask_overwrite(&plan, &request.drives.join(", "), &request.name)?;
     }
     changed(&arrays.create_array(request).await?.into_inner(), out)
-}
-
-/// Refuses `--strip 0`, because 0 means the default size in the API.
-fn strip(given: Option<u32>) -> Result<u32, CliError> {
-    match given {
-        Some(0) => Err(CliError::usage("--strip 0: a strip is a power of two from 4KiB to 1MiB")),
-        other => Ok(other.unwrap_or(0)),
-    }
 }
 
 pub(super) async fn fail(arguments: Fail, socket: &Path, out: &Output) -> Result<Exit, CliError> {

@@ -133,7 +133,16 @@ pub fn word(choice: &impl ValueEnum) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Drives, every};
+    use super::{Drives, every, strip};
+
+    #[test]
+    fn every_error_of_a_strip_size_states_the_valid_sizes() {
+        assert_eq!(strip("64k"), Ok(64 << 10));
+        for wrong in ["0", "banana", "-1", "8GiB", "99999999999999999999"] {
+            let why = strip(wrong).expect_err("it is no strip");
+            assert!(why.contains("from 4KiB to 1MiB"), "{wrong}: {why}");
+        }
+    }
 
     #[test]
     fn times_between_scrubs_have_a_unit() {

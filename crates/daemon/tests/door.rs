@@ -10,7 +10,11 @@ use std::time::Duration;
 use std::{fs, thread};
 
 use rustix::process::{Gid, Pid, Signal, Uid, geteuid, kill_process};
+use strake_api::v1::GetDaemonRequest;
+use strake_api::v1::daemon_service_client::DaemonServiceClient;
 use strake_testkit::Folder;
+use tonic::Code;
+use tonic::transport::Endpoint;
 
 /// A user and a group that own no file of these tests.
 const STRANGER: u32 = 65_534;
@@ -106,6 +110,18 @@ fn answers(socket: &Path) -> bool {
     matches!(stream.read(&mut [0; 1]), Ok(1))
 }
 
+/// Calls the daemon from this thread, and returns the code and the message of the answer.
+fn call(socket: &Path) -> (Code, String) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let socket = format!("unix:{}", socket.display());
+    let answer = runtime.expect("a runtime starts").block_on(async {
+        let endpoint = Endpoint::try_from(socket).expect("it is a path");
+        let mut daemon = DaemonServiceClient::connect(endpoint).await.expect("it connects");
+        daemon.get_daemon(GetDaemonRequest {}).await
+    });
+    answer.map_or_else(|s| (s.code(), s.message().to_owned()), |_| (Code::Ok, String::new()))
+}
+
 /// Runs `what`, which checks `property`, on a thread with another user and group. Returns `None` and prints the reason
 /// if this process lacks the required rights. The reason is written directly to standard error, because the test
 /// harness does not show the output of a passing test.
@@ -152,11 +168,12 @@ fn the_socket_and_the_state_are_for_their_owner_whatever_the_mask() {
     }
     // The mode is not the only check: the kernel also reports the identity of each peer.
     fs::set_permissions(&socket, fs::Permissions::from_mode(0o666)).expect("it is ours");
-    // The calls of a stranger are denied with a reason.
-    let property = "straked answers a stranger";
-    if let Some(is_answered) = as_stranger(property, || answers(&socket)) {
-        assert!(is_answered, "the reason can be sent");
+    let property = "straked denies the calls of a stranger with a reason";
+    if let Some((code, message)) = as_stranger(property, || call(&socket)) {
+        assert_eq!(code, Code::PermissionDenied, "{message}");
+        assert!(message.contains(&format!("user {STRANGER} has no role")), "{message}");
     }
+    assert_eq!(call(&socket).0, Code::Ok, "its owner may call");
     assert!(answers(&socket), "its owner is served");
     drop(daemon);
     assert!(!socket.exists() && !folder.path("metrics").exists(), "the paths go with it");

@@ -78,6 +78,9 @@ impl Control {
 }
 
 fn tend(control: &Control, pace: Pace) -> Result<(), ControlError> {
+    // This step comes first: work with drives that fails or takes long does not extend the time of replaced keys. A
+    // state directory that refuses changes is reported by its own check.
+    control.with(|m| drop(withdraw_old_keys(m)))?;
     if control.audit().is_due() {
         control.act(pace, "write the audit log".to_owned(), |control| {
             control.audit().flush();
@@ -129,8 +132,6 @@ fn tend(control: &Control, pace: Pace) -> Result<(), ControlError> {
         news.extend(m.exports.crowd_news(Instant::now()));
         news.into_iter().for_each(|note| m.record(note));
         retry_exports(m, Instant::now());
-        // A state directory that refuses changes is reported by its own check.
-        let _ = withdraw_old_keys(m);
         m.watch_state_dir();
         watch_hooks(m);
     })

@@ -129,6 +129,7 @@ impl Stream {
 
     pub(crate) fn put(&mut self, mut bytes: &[u8], until: Until) -> Result<(), Reason> {
         while !bytes.is_empty() {
+            until.left()?;
             match self.wire.send(&[IoSlice::new(bytes)]) {
                 Ok(sent) => bytes = &bytes[sent..],
                 Err(error) => self.wait_for(PollFlags::OUT, error, until)?,
@@ -180,7 +181,10 @@ impl Stream {
     fn wait_for(&self, what: PollFlags, error: WireError, until: Until) -> Result<(), Reason> {
         match error {
             WireError::Socket(Errno::INTR) => return Ok(()),
-            WireError::Socket(Errno::AGAIN) if self.wire.is_paused() => return Ok(()),
+            // The next turn receives what was read already; for that, the socket reports nothing.
+            WireError::Socket(Errno::AGAIN) if what == PollFlags::IN && self.wire.is_paused() => {
+                return Ok(());
+            }
             WireError::Socket(Errno::AGAIN) => {}
             WireError::Socket(_) | WireError::Tls(_) => return Err(error.into()),
         }

@@ -59,6 +59,8 @@ struct Candidate<P: Protocol> {
     /// The time limit of the current part, if it has one.
     part_deadline: Option<Nanos>,
     ending: Ending,
+    /// The length of the input of the last step that took nothing, and would take nothing again.
+    tried: usize,
     /// Shows the worker that the candidate still exists.
     alive: Arc<()>,
 }
@@ -262,6 +264,7 @@ impl<P: Protocol> Acceptor<P> {
             deadline: now.plus(self.setup.handshake_time_max),
             part_deadline: None,
             ending: Ending::None,
+            tried: 0,
             alive: Arc::default(),
         });
     }
@@ -297,6 +300,7 @@ impl<P: Protocol> Acceptor<P> {
     /// Takes the steps that the worker has executed. The candidate of a step may be gone.
     fn take_steps(&mut self) {
         for Stepped { candidate, result } in self.worker.take() {
+            self.panics.fetch_add(u64::from(result.is_none()), Ordering::Relaxed);
             let place = self.candidates.iter_mut().find(|known| known.number == candidate);
             let Some(candidate) = place else { continue };
             match result {
@@ -304,10 +308,8 @@ impl<P: Protocol> Acceptor<P> {
                     candidate.out = out;
                     candidate.handshake = Progress::Stepped(handshake, step);
                 }
-                None => {
-                    self.panics.fetch_add(1, Ordering::Relaxed);
-                    candidate.deadline = Nanos::default();
-                }
+                // It is closed at its deadline.
+                None => candidate.deadline = Nanos::default(),
             }
         }
     }
@@ -413,14 +415,19 @@ impl<P: Protocol> Candidate<P> {
                         return Fate::Waits;
                     }
                     let input = self.peer.input().bytes();
-                    if protocol.is_costly(&handshake, input) {
+                    let step = if self.tried > 0 && input.len() == self.tried {
+                        Step { taken: 0, next: Next::More }
+                    } else if protocol.is_costly(&handshake, input) {
                         return self.submit(handshake, worker);
-                    }
-                    let step = protocol.step(&mut handshake, input, &mut self.out);
+                    } else {
+                        protocol.step(&mut handshake, input, &mut self.out)
+                    };
                     (handshake, step)
                 }
             };
             let Step { taken, next } = step;
+            let waits = taken == 0 && matches!(next, Next::More);
+            self.tried = if waits { self.peer.input().bytes().len() } else { 0 };
             self.peer.input().consume(taken);
             self.note_part(now, protocol.part_time_max(&handshake));
             self.handshake = Progress::Here(handshake);

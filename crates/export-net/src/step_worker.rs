@@ -68,6 +68,8 @@ impl<P: Protocol> StepWorker<P> {
 
     /// Submits a job. Returns false if the operating system has no thread for it.
     pub(crate) fn submit(&mut self, job: StepJob<P>) -> bool {
+        // A thread that has ended was ended by a panic outside of a step, which the panic hook has reported.
+        self.running.take_if(|running| running.thread.is_finished());
         if self.running.is_none() {
             self.running = self.start().ok();
         }

@@ -527,21 +527,14 @@ impl Registry {
         Ok(Claim { controller, queue: connect.queue })
     }
 
-    /// Sets the authentication keys of a host; with `None`, its NQN is sufficient. Existing connections stay.
-    pub(crate) fn set_keys(&self, host: &str, keys: Option<Keys>) {
+    /// Sets the authentication keys of a host, and replaced ones that are still valid; without keys, its NQN is
+    /// sufficient. Existing connections stay.
+    pub(crate) fn set_keys(&self, host: &str, keys: Option<Keys>, old: Option<Keys>) {
         let mut known = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
         match keys {
-            Some(current) => known.insert(host.to_owned(), HostKeys { current, old: None }),
+            Some(current) => known.insert(host.to_owned(), HostKeys { current, old }),
             None => known.remove(host),
         };
-    }
-
-    /// Accepts also replaced keys of a host that must authenticate.
-    pub(crate) fn accept_old(&self, host: &str, old: Option<Keys>) {
-        let mut known = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(keys) = known.get_mut(host) {
-            keys.old = old;
-        }
     }
 
     /// The authentication that a host must complete, if it must. Discovery requires none, because it returns names

@@ -300,22 +300,23 @@ impl Target {
     /// Requires a host to authenticate with these keys when it connects, except to the discovery controller. With
     /// `None`, the host needs no authentication. Existing connections stay.
     pub fn set_keys(&self, host: &str, keys: Option<Keys>) {
-        self.registry.set_keys(host, keys);
+        self.set_keys_with_old(host, keys, None);
+    }
+
+    /// As [`set_keys`](Self::set_keys). The host may also use the replaced keys `old`.
+    pub fn set_keys_with_old(&self, host: &str, keys: Option<Keys>, old: Option<Keys>) {
+        self.registry.set_keys(host, keys, old);
     }
 
     /// Requires a host to use TLS with this key for every connection, including discovery; with `None`, TLS is
     /// optional. Existing connections stay.
     pub fn set_tls_key(&self, host: &str, key: Option<TlsKey>) {
-        self.registry.tls.set(host, key.into_iter().collect());
+        self.set_tls_keys(host, key.into_iter().collect());
     }
 
-    /// Accepts also replaced keys of a host, beside its current keys of the same kind. The next call of
-    /// [`set_keys`](Self::set_keys) or [`set_tls_key`](Self::set_tls_key) ends this.
-    pub fn accept_old(&self, host: &str, keys: Option<Keys>, tls_key: Option<TlsKey>) {
-        self.registry.accept_old(host, keys);
-        if let Some(key) = tls_key {
-            self.registry.tls.add(host, key);
-        }
+    /// As [`set_tls_key`](Self::set_tls_key). The host may use any of the keys.
+    pub fn set_tls_keys(&self, host: &str, keys: Vec<TlsKey>) {
+        self.registry.tls.set(host, keys);
     }
 
     /// Replaces the referrals to other discovery services. Hosts that are connected to discovery and enabled the event

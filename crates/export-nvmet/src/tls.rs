@@ -19,14 +19,6 @@ impl TlsKeys {
         };
     }
 
-    /// Accepts one more key of a host that must use TLS.
-    pub(crate) fn add(&self, host: &str, key: TlsKey) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(keys) = known.get_mut(host) {
-            keys.push(key);
-        }
-    }
-
     /// True if a host must use TLS.
     pub(crate) fn has(&self, host: &str) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).contains_key(host)

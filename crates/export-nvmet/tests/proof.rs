@@ -293,8 +293,7 @@ fn replaced_keys_are_accepted_until_they_are_withdrawn() {
         say(&mut host, &reply(&challenge, known, false).0);
         hear(&mut host, 4096).0[..2] != [1, 3]
     };
-    machine.target.set_keys(HOST, Some(new.clone()));
-    machine.target.accept_old(HOST, Some(old), None);
+    machine.target.set_keys_with_old(HOST, Some(new.clone()), Some(old));
     assert_eq!([fails(SECRET), fails(OTHER)], [false, false]);
     machine.target.set_keys(HOST, Some(new));
     assert_eq!([fails(SECRET), fails(OTHER)], [true, false]);

@@ -5,7 +5,7 @@ use crate::agreement::failure;
 use crate::error::{Alert, TlsError};
 use crate::ffi;
 use crate::limits::{
-    BARREN_RECORDS_MAX, BLOCKS_PER_KEY_MAX, DATA_BYTES_MAX, DATA_RECORDS_PER_BARREN,
+    BARREN_RECORD_PRICE, BLOCKS_PER_KEY_MAX, CREDIT_MAX, DATA_BYTES_MAX, MESSAGE_PRICE,
     READS_PER_TURN, RECORDS_PER_SEND, RECORDS_PER_TURN,
 };
 use crate::pipe::Pipe;
@@ -46,16 +46,13 @@ struct Sealed {
     data: usize,
 }
 
-/// The largest credit of a peer.
-const CREDIT_MAX: usize = BARREN_RECORDS_MAX * DATA_RECORDS_PER_BARREN;
-
 /// Both directions of a connection.
 pub struct Channel {
     stream: SslStream<Pipe>,
     life: Life,
     /// Reads of the socket that this turn may still make.
     reads_left: usize,
-    /// Data records that the peer has in credit. A record without data costs [`DATA_RECORDS_PER_BARREN`] of them.
+    /// The credit of the peer, at most [`CREDIT_MAX`].
     credit: usize,
     /// Data of one record.
     gathered: Box<[u8]>,
@@ -156,12 +153,20 @@ impl Channel {
                 Life::Ended => return Ok(0),
                 Life::Failed(error) => return Err(error.into()),
             }
+            self.stream.get_mut().take_starved();
             match self.stream.ssl_read(place) {
                 Ok(bytes) => {
-                    self.count_records(1);
+                    self.count_records(1, 0);
                     return Ok(bytes);
                 }
-                Err(error) if error.code() == ErrorCode::WANT_READ => self.count_records(0),
+                Err(error) if error.code() == ErrorCode::WANT_READ => {
+                    // OpenSSL returns after each message without data, of which one record may have many.
+                    let is_message = !self.stream.get_mut().take_starved();
+                    self.count_records(0, is_message.into());
+                    if is_message {
+                        continue;
+                    }
+                }
                 Err(error) if error.code() == ErrorCode::ZERO_RETURN => {
                     self.life = Life::Ended;
                     continue;
@@ -187,13 +192,15 @@ impl Channel {
         }
     }
 
-    /// Counts the records that OpenSSL has read, of which `data` held data. A peer that sends too many others has
-    /// failed.
-    fn count_records(&mut self, data: usize) {
+    /// Counts the records that OpenSSL has read, of which `data` held data, and `messages` without data. A peer that
+    /// sends too many records or messages without data has failed.
+    fn count_records(&mut self, data: usize, messages: usize) {
         let records = self.stream.get_mut().meter().take_complete();
         // Without a record, the data are the rest of an earlier one.
         let data = data.min(records);
-        let price = (records - data) * DATA_RECORDS_PER_BARREN;
+        let barren = records - data;
+        let further = messages.saturating_sub(barren);
+        let price = barren * BARREN_RECORD_PRICE + further * MESSAGE_PRICE;
         match (self.credit + data).checked_sub(price) {
             Some(credit) => self.credit = credit.min(CREDIT_MAX),
             None => self.life = Life::Failed(TlsError::Breach(Alert::UnexpectedMessage)),

@@ -9,8 +9,8 @@ use foreign_types::{ForeignType, ForeignTypeRef};
 use openssl::error::ErrorStack;
 use openssl::ex_data::Index;
 use openssl::ssl::{Ssl, SslContextBuilder, SslRef, SslSession, SslStream};
-use openssl_sys::{EVP_MD, SSL, SSL_CIPHER, SSL_CTX, SSL_SESSION};
-use std::ffi::{c_int, c_uchar};
+use openssl_sys::{EVP_MD, SSL, SSL_CIPHER, SSL_CTX, SSL_CTX_ctrl, SSL_SESSION};
+use std::ffi::{c_int, c_long, c_uchar};
 use std::mem::ManuallyDrop;
 use std::sync::OnceLock;
 use strake_nvme_auth::{Psk, PskHash};
@@ -48,6 +48,9 @@ const TLS_1_3: c_int = 0x0304;
 /// `SSL_CB_ALERT`, and what tells those that came from those that went, of openssl/ssl.h.
 const ALERT: c_int = 0x4000;
 const READ: c_int = 0x04;
+/// `SSL_CTRL_CLEAR_MODE` and `SSL_MODE_AUTO_RETRY`, of openssl/ssl.h.
+const CLEAR_MODE: c_int = 78;
+const AUTO_RETRY: c_long = 4;
 /// `SSL_KEY_UPDATE_NOT_REQUESTED` and `SSL_KEY_UPDATE_REQUESTED`.
 const ONLY_OURS: c_int = 0;
 const BOTH: c_int = 1;
@@ -116,13 +119,15 @@ fn session_of(ssl: &SslRef, psk: &Psk) -> Result<SslSession, ErrorStack> {
     Ok(session)
 }
 
-/// Has the connections of a context ask for keys, and report alerts.
+/// Has the connections of a context ask for keys, report alerts, and return from a read after each message that is no
+/// data. Otherwise one record with many session tickets would occupy a core for milliseconds.
 pub(crate) fn listen(context: &mut SslContextBuilder) {
     // SAFETY: The context lives as long as these calls, and the functions as long as the program.
     unsafe {
         SSL_CTX_set_psk_use_session_callback(context.as_ptr(), Some(offer));
         SSL_CTX_set_psk_find_session_callback(context.as_ptr(), Some(find));
         SSL_CTX_set_info_callback(context.as_ptr(), Some(hear));
+        SSL_CTX_ctrl(context.as_ptr(), CLEAR_MODE, AUTO_RETRY, std::ptr::null_mut());
     }
 }
 

@@ -19,12 +19,16 @@ pub const HANDSHAKE_BYTES_MAX: usize = 1 << 15;
 /// Identities that are looked at; more are ignored. A host has two for each cipher suite.
 pub const IDENTITIES_MAX: usize = 8;
 
-/// Records without data that a peer may send one after the other: KeyUpdates and session tickets. A KeyUpdate costs
-/// some 15 microseconds, as much as twenty small records with data.
-pub const BARREN_RECORDS_MAX: usize = 8;
+/// The largest credit of a peer, in data records. Each data record adds one; whatever holds no data costs some.
+pub const CREDIT_MAX: usize = 2048;
 
-/// Records with data for which a peer may send one more record without data. Most peers change keys after millions.
-pub const DATA_RECORDS_PER_BARREN: usize = 256;
+/// Data records that a record without data costs. A KeyUpdate takes some 15 microseconds, as much as twenty small data
+/// records.
+pub const BARREN_RECORD_PRICE: usize = 192;
+
+/// Data records that a further message of a record costs, such as a session ticket. OpenSSL may also return once more
+/// after a KeyUpdate, which then costs 256 in all.
+pub const MESSAGE_PRICE: usize = 64;
 
 /// Records that one turn of a connection decrypts. Sixteen full records hold 256 KiB; sixteen small ones cost some 10
 /// microseconds.

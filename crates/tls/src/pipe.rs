@@ -14,6 +14,8 @@ pub(crate) struct Pipe {
     input: Vec<u8>,
     unread: Range<usize>,
     meter: RecordMeter,
+    /// OpenSSL has asked for more bytes than there are since the flag was cleared.
+    starved: bool,
     output: Box<[u8]>,
     unsent: Range<usize>,
 }
@@ -22,7 +24,7 @@ impl Default for Pipe {
     fn default() -> Self {
         let output = vec![0; OUTPUT_BYTES].into_boxed_slice();
         let (input, meter) = (vec![0; INPUT_BYTES], RecordMeter::default());
-        Self { input, unread: 0..0, meter, output, unsent: 0..0 }
+        Self { input, unread: 0..0, meter, starved: false, output, unsent: 0..0 }
     }
 }
 
@@ -58,6 +60,11 @@ impl Pipe {
         &mut self.meter
     }
 
+    /// Clears and returns whether OpenSSL has asked for more bytes than there are.
+    pub(crate) const fn take_starved(&mut self) -> bool {
+        std::mem::replace(&mut self.starved, false)
+    }
+
     /// True if OpenSSL may begin no further record.
     pub(crate) const fn is_spent(&self) -> bool {
         self.meter.is_spent()
@@ -88,6 +95,7 @@ impl Read for Pipe {
     fn read(&mut self, into: &mut [u8]) -> Result<usize> {
         let count = into.len().min(self.unread.len()).min(self.meter.readable());
         if count == 0 {
+            self.starved = true;
             return Err(ErrorKind::WouldBlock.into());
         }
         let start = self.unread.start;

@@ -103,7 +103,7 @@ pub struct HostKeys {
     #[arg(long)]
     pub new_tls_key: bool,
     /// Accept the replaced secrets or key for this time beside the new ones (at most 30d), so that the host can be
-    /// changed later. A second replacement ends this time.
+    /// changed later. A replacement without this option ends the time.
     #[arg(long, value_name = "TIME", value_parser = parse::span)]
     pub keep_old: Option<u64>,
 }

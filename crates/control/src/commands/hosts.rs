@@ -69,7 +69,7 @@ fn check_consistent(request: &AddHostRequest) -> Result<(), ControlError> {
 /// all. Those that were replaced before stay if `is` has the same secrets or the same key.
 ///
 /// # Errors
-/// If replaced ones are to be accepted, and `is` replaces none.
+/// If replaced ones are to be accepted, and `is` replaces none, or earlier ones are still accepted.
 fn keep_old(
     was: &HostRecord,
     is: &mut HostRecord,
@@ -78,22 +78,28 @@ fn keep_old(
 ) -> Result<(), ControlError> {
     let until_us = now_us.saturating_add(seconds * 1_000_000);
     let HostRecord { secret, controller_secret, tls_key, .. } = was.clone();
-    let other_secrets =
-        (&was.secret, &was.controller_secret) != (&is.secret, &is.controller_secret);
-    let other_key = was.tls_key != is.tls_key;
-    if other_secrets {
-        let kept = seconds > 0 && !secret.is_empty() && !is.secret.is_empty();
-        is.old_secrets = kept.then_some(OldSecrets { secret, controller_secret, until_us });
+    let keeps =
+        |old: &str, new: &str| seconds > 0 && old != new && !old.is_empty() && !new.is_empty();
+    // The secret of the host distinguishes the pairs, so the secret of the controller is not kept alone.
+    let (keeps_secrets, keeps_key) = (keeps(&secret, &is.secret), keeps(&tls_key, &is.tls_key));
+    let earlier =
+        keeps_secrets && was.old_secrets.is_some() || keeps_key && was.old_tls_key.is_some();
+    if earlier {
+        let what = "an earlier secret or key is still accepted, and the host may have it or the current one: wait \
+            until its time is over, or accept no replaced one this time";
+        return Err(ControlError::state(what));
     }
-    if other_key {
-        let kept = seconds > 0 && !tls_key.is_empty() && !is.tls_key.is_empty();
-        is.old_tls_key = kept.then_some(OldTlsKey { tls_key, until_us });
-    }
-    let keeps = other_secrets && is.old_secrets.is_some() || other_key && is.old_tls_key.is_some();
-    if seconds > 0 && !keeps {
-        let what = "nothing is replaced that could still be accepted: give a secret or key that replaces an earlier \
-            one, or accept no earlier ones";
+    if seconds > 0 && !keeps_secrets && !keeps_key {
+        let what = "nothing is replaced that could still be accepted: give a secret or key of the host that replaces \
+            an earlier one, or accept no replaced one";
         return Err(ControlError::usage(what));
+    }
+    if (&was.secret, &was.controller_secret) != (&is.secret, &is.controller_secret) {
+        is.old_secrets =
+            keeps_secrets.then_some(OldSecrets { secret, controller_secret, until_us });
+    }
+    if was.tls_key != is.tls_key {
+        is.old_tls_key = keeps_key.then_some(OldTlsKey { tls_key, until_us });
     }
     Ok(())
 }
@@ -173,7 +179,13 @@ fn differences(was: &HostRecord, is: &HostRecord) -> String {
     ];
     let reported =
         all.into_iter().filter_map(|(what, word)| Some(format!("its {what} is {}", word?)));
-    reported.collect::<Vec<_>>().join(", ")
+    let old = [
+        ("secret", was.old_secrets != is.old_secrets && is.old_secrets.is_some()),
+        ("key for TLS", was.old_tls_key != is.old_tls_key && is.old_tls_key.is_some()),
+    ];
+    let old = old.into_iter().filter(|(_, is_kept)| *is_kept);
+    let old = old.map(|(what, _)| format!("its replaced {what} is accepted for some more time"));
+    reported.chain(old).collect::<Vec<_>>().join(", ")
 }
 
 impl Manager {
@@ -271,6 +283,7 @@ pub(crate) fn put_host(
     manager: &mut Manager,
     record: HostRecord,
 ) -> Result<HostChange, ControlError> {
+    let record = record.at(manager.options.clock.now_us());
     let keys = keys_of(&record)?;
     let mut config = manager.records.config.clone();
     let known = config.hosts.iter().find(|h| h.nqn == record.nqn).cloned();

@@ -7,7 +7,7 @@ use strake_api::v1::{AddHostRequest, Host, HostChange};
 
 use super::nvme::{HOST, OTHER, SECRET, host};
 use super::testbed::Testbed;
-use super::{Usage, check_refused};
+use super::{State, Usage, check_refused};
 use crate::error::ControlError;
 use crate::events::WallClock;
 use crate::exports::keys::{HostKeys, keys_of};
@@ -54,6 +54,8 @@ fn replaced_secrets_are_accepted_until_their_time_is_over() {
     let until_us = BEGAN_US + DAY_S * 1_000_000;
     add(&control, new_secret(DAY_S)).expect("another secret");
     assert_eq!(listed(&control).old_secret_until_us, until_us);
+    let change = control.reported("host_changed").pop().expect("an event");
+    assert!(change.cause.contains("its replaced secret is accepted"), "{change:?}");
     let old = keys(&control).old_proof.expect("they are accepted");
     assert!(Ok(old.host) == SECRET.parse() && old.controller.map(Ok) == Some(OTHER.parse()));
 
@@ -98,7 +100,12 @@ fn there_must_be_something_to_keep_and_an_end_of_it() {
     check_refused(add(&control, kept(host(SECRET, ""))), Usage, "nothing is replaced");
     check_refused(add(&control, new_tls_key(DAY_S)), Usage, "nothing is replaced");
     check_refused(add(&control, new_secret(31 * DAY_S)), Usage, "at most 30 days");
+    let controller = AddHostRequest { new_controller_secret: true, ..host("", "") };
+    check_refused(add(&control, kept(controller)), Usage, "nothing is replaced");
     add(&control, new_secret(30 * DAY_S)).expect("the longest time");
+    let kept_until_us = listed(&control).old_secret_until_us;
+    check_refused(add(&control, new_secret(DAY_S)), State, "still accepted");
+    assert_eq!(listed(&control).old_secret_until_us, kept_until_us, "a refusal changes nothing");
     let document = control.document();
     assert!(!document.contains("DHHC"), "a backup has no secrets: {document}");
 }

@@ -2,7 +2,7 @@
 
 use super::{Dialog, EVENT_CID, Event};
 use crate::error::Reason;
-use crate::stream::Stream;
+use crate::stream::{Stream, Until};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
@@ -10,6 +10,7 @@ use std::time::Duration;
 use strake_nvme_auth::{Identity, Names, Psk, TlsKey};
 use strake_nvme_tcp::{Digests, pdu};
 use strake_nvme_wire::{Cqe, Status};
+use strake_tls::limits::RECORDS_PER_TURN;
 use strake_tls::{Channel, Client, KnownKeys, Server, Wire};
 
 const KEY: &str =
@@ -112,4 +113,19 @@ fn what_came_together_is_reported_and_the_end_behind_it_too() {
     }
     drop(socket);
     assert!(matches!(dialog.listen(PATIENCE), Err(Reason::Tls(_))), "cut off");
+}
+
+/// A target that answers in as many records as one turn decrypts, and then reads nothing, once kept the thread of its
+/// path in a loop.
+#[test]
+fn a_send_ends_in_time_while_the_channel_is_paused() {
+    let (mut dialog, mut target, socket) = dialog();
+    let records: Vec<u8> = (0..RECORDS_PER_TURN).flat_map(|_| sealed(&mut target, &[7])).collect();
+    rustix::io::write(&socket, &records).expect("the socket takes it");
+    let mut place = [0; RECORDS_PER_TURN];
+    assert_eq!(dialog.stream.take_now(&mut place), Ok(RECORDS_PER_TURN));
+    assert!(dialog.has_more(), "the next turn may find more");
+    let much = vec![0; 64 << 20];
+    let patience = Until::within(Duration::from_millis(20));
+    assert_eq!(dialog.stream.put(&much, patience), Err(Reason::Silent));
 }

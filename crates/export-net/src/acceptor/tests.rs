@@ -28,7 +28,8 @@ const WORKER: &str = "test-steps";
 const PART: Nanos = Nanos(5 * Nanos::SECOND.0);
 
 /// A protocol of bytes: `(` starts a part with a limit of its own, `)` ends it, `!` ends the negotiation, `*` is costly
-/// and waits for the gate, `?` is costly and panics, `%` panics; others have no effect.
+/// and waits for the gate, `?` is costly and panics, `%` panics, `+` is costly and waits for the byte behind it; others
+/// have no effect.
 #[derive(Default)]
 struct Brackets {
     /// Held by a test that stops costly steps.
@@ -52,6 +53,10 @@ impl Protocol for Brackets {
 
     fn step(&self, inside: &mut Inside, input: &[u8], _: &mut Vec<u8>) -> Step<()> {
         let Some(&byte) = input.first() else { return Step { taken: 0, next: Next::More } };
+        if byte == b'+' && input.len() < 2 {
+            self.at_worker.lock().expect("no panic").push(byte);
+            return Step { taken: 0, next: Next::More };
+        }
         if thread::current().name() == Some(WORKER) {
             self.at_worker.lock().expect("no panic").push(byte);
         }
@@ -66,7 +71,7 @@ impl Protocol for Brackets {
     }
 
     fn is_costly(&self, _: &Inside, input: &[u8]) -> bool {
-        matches!(input.first(), Some(b'*' | b'?'))
+        matches!(input.first(), Some(b'*' | b'?' | b'+'))
     }
 
     fn part_time_max(&self, inside: &Inside) -> Option<Nanos> {
@@ -137,6 +142,7 @@ fn candidate() -> (Candidate<Brackets>, OwnedFd) {
         deadline: WHOLE,
         part_deadline: None,
         ending: Ending::None,
+        tried: 0,
         alive: Arc::default(),
     };
     (candidate, theirs)

@@ -2,6 +2,7 @@
 
 use super::{Agreement, Directory, Handshake, Next, Refusal, Step, Welcome};
 use proptest::prelude::*;
+use strake_nvme_auth::{Exchange, Fresh, Groups, Keys, Names, Secret};
 use strake_nvme_tcp::framing;
 use strake_nvme_tcp::pdu::{self, Digests, IcReq, Use};
 use strake_nvme_wire::fabrics::{Connect, ConnectData, FlowControl, Part};
@@ -17,6 +18,28 @@ impl Directory for Door {
     fn connect(&self, _: &Connect, data: &ConnectData) -> Result<Welcome<()>, Refusal> {
         assert_eq!(data.host_id, [3; 16]);
         self.0.map(|controller| Welcome { controller, claim: (), proof: None })
+    }
+
+    fn settle(&self, (): ()) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    fn failed_handshake(&self, (): &()) {}
+}
+
+/// Requires every host to authenticate.
+struct Guard;
+
+impl Directory for Guard {
+    type Claim = ();
+    type Admission = ();
+
+    fn connect(&self, _: &Connect, _: &ConnectData) -> Result<Welcome<()>, Refusal> {
+        let names = Names { host: "host".to_owned(), subsystem: "subsystem".to_owned() };
+        let keys = Keys { host: Secret::from([7; 32]), controller: None };
+        let fresh = Fresh { challenge: [1; 64], exponent: [2; 64], sequence: 3 };
+        let proof = Some(Exchange::new(names, keys, fresh, Groups::default()));
+        Ok(Welcome { controller: 1, claim: (), proof })
     }
 
     fn settle(&self, (): ()) -> Result<(), Refusal> {
@@ -89,6 +112,20 @@ fn a_host_that_is_refused_is_notified_why() {
     assert_eq!(agreement, None);
     assert_eq!(out[128 + 8..128 + 12], [0, 2, 1, 0], "byte 512 of the data");
     assert_eq!(out[128 + 22..128 + 24], (Status::INVALID_PARAMETERS.word()).to_le_bytes());
+}
+
+/// The acceptor executes these steps on its worker.
+#[test]
+fn a_host_that_must_authenticate_is_proving_after_its_connect() {
+    let (mut handshake, mut out) = (Handshake::default(), Vec::new());
+    let mut input = [asked(BOTH).bytes().to_vec(), connect(BOTH)].concat();
+    while !input.is_empty() {
+        assert!(!handshake.is_proving());
+        let Step { taken, .. } = handshake.step(&input, &Guard, &mut out);
+        assert!(taken > 0, "the input is complete");
+        input.drain(..taken);
+    }
+    assert!(handshake.is_proving());
 }
 
 #[test]

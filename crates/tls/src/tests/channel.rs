@@ -3,7 +3,7 @@
 use super::{LONG, Nothing, SHORT, connect, received, sent};
 use crate::channel::Failure;
 use crate::limits::{
-    BARREN_RECORDS_MAX, DATA_BYTES_MAX, DATA_RECORDS_PER_BARREN, OVERHEAD_BYTES, READS_PER_TURN,
+    BARREN_RECORD_PRICE, CREDIT_MAX, DATA_BYTES_MAX, MESSAGE_PRICE, OVERHEAD_BYTES, READS_PER_TURN,
     RECORDS_PER_SEND, RECORDS_PER_TURN,
 };
 use crate::{Alert, Channel, TlsError};
@@ -234,6 +234,10 @@ fn keys_are_changed_before_they_are_worn_out() {
     assert_eq!(received(&mut server, &mut &wire[..], 3), Ok(b"two".to_vec()));
 }
 
+/// Records without data that a peer may send one after the other, and data records that pay for a KeyUpdate.
+const BARREN_RECORDS_MAX: usize = CREDIT_MAX / BARREN_RECORD_PRICE;
+const DATA_RECORDS_PER_UPDATE: usize = BARREN_RECORD_PRICE + MESSAGE_PRICE;
+
 /// What a server receives, turn by turn, of a wire that is there from the beginning, until there is no more.
 fn turns(server: &mut Channel, mut wire: &[u8]) -> (Vec<usize>, Result<(), TlsError>) {
     let mut counts = Vec::new();
@@ -301,11 +305,11 @@ fn a_peer_that_changes_keys_for_its_data_goes_on_for_ever() {
     let (mut client, mut server) = connect(SHORT);
     for _ in 0..3 * BARREN_RECORDS_MAX {
         let mut wire = client.updates_for_test(1);
-        for _ in 0..DATA_RECORDS_PER_BARREN {
+        for _ in 0..DATA_RECORDS_PER_UPDATE {
             wire.extend(sent(&mut client, b"x"));
         }
         let (counts, end) = turns(&mut server, &wire);
-        assert_eq!((counts.iter().sum(), end), (DATA_RECORDS_PER_BARREN, Ok(())));
+        assert_eq!((counts.iter().sum(), end), (DATA_RECORDS_PER_UPDATE, Ok(())));
     }
 }
 

@@ -82,3 +82,23 @@ fn a_step_of_a_closed_candidate_is_not_executed() {
     }
     assert_eq!(*protocol.at_worker.lock().expect("no panic"), b"**");
 }
+
+/// A part of a message was once given to the worker again at each event of any other candidate.
+#[test]
+fn a_part_of_a_message_is_tried_once() {
+    let (mut acceptor, address) = open();
+    let protocol = Arc::clone(&acceptor.protocol);
+    let slow = peer(&mut acceptor, address, "+");
+    acceptor.negotiate(NOW);
+    continue_after_a_step(&mut acceptor);
+    for _ in 0..3 {
+        acceptor.negotiate(NOW);
+        assert!(!acceptor.candidates[0].is_at_worker(), "no byte has arrived");
+    }
+    assert_eq!(*protocol.at_worker.lock().expect("no panic"), b"+");
+    rustix::io::write(&slow, b".!").expect("the socket takes it");
+    acceptor.negotiate(NOW);
+    assert!(acceptor.candidates[0].is_at_worker());
+    continue_after_a_step(&mut acceptor);
+    assert!(acceptor.candidates.is_empty(), "it has ended");
+}

@@ -241,6 +241,14 @@ impl Store {
         Self::open_in(StateFolder::of(dir))
     }
 
+    /// Creates the state directory (mode 0700), unless it exists.
+    ///
+    /// # Errors
+    /// It cannot be created.
+    pub fn make(dir: &Path) -> Result<(), ControlError> {
+        StateFolder::of(dir).make().map_err(|e| failed(dir, "create it", &e))
+    }
+
     pub(crate) fn open_in(folder: StateFolder) -> Result<(Self, Config), ControlError> {
         let dir = folder.path();
         folder.make().map_err(|e| failed(dir, "create it", &e))?;
@@ -446,6 +454,9 @@ const LOCK_TRIES: u32 = 20;
 /// Time between two attempts.
 const LOCK_RETRY: std::time::Duration = std::time::Duration::from_millis(100);
 
+/// Maximum number of bytes of a process ID in the file `lock`.
+const PID_BYTES_MAX: u64 = 16;
+
 /// Takes the lock. The attempts give the kernel time to end a daemon that was just killed.
 fn flock_patiently(file: &File) -> Result<(), Errno> {
     for _ in 1..LOCK_TRIES {
@@ -475,6 +486,8 @@ fn lock(dir: &Path) -> Result<Vec<File>, ControlError> {
         Ok(file) => (file, true),
         Err(error) => match open_to_read(&path) {
             Ok(file) => (file, false),
+            // Its owner may be another daemon, whose lock this process would not see.
+            Err(_) if path.is_symlink() => return Err(failed(&path, "open it", &error)),
             Err(_) if locks.is_empty() => return Err(failed(&path, "open it", &error)),
             Err(_) => return Ok(locks),
         },
@@ -501,7 +514,10 @@ fn lock(dir: &Path) -> Result<Vec<File>, ControlError> {
 
 /// Returns the error that another process has the lock. The file contains its process ID, if it could be written.
 fn in_use(dir: &Path) -> ControlError {
-    let pid = fs::read_to_string(dir.join("lock")).unwrap_or_default();
+    let mut pid = String::new();
+    // Without a readable file, the process is not named.
+    let _ = open_to_read(&dir.join("lock"))
+        .and_then(|file| file.take(PID_BYTES_MAX).read_to_string(&mut pid));
     let who = match pid.trim() {
         "" => "another straked".to_owned(),
         pid => format!("process {pid}"),

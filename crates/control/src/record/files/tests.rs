@@ -440,7 +440,8 @@ fn links_in_the_state_directory_are_refused_and_not_followed() {
     assert!(!elsewhere.join("absent").exists());
     // The lock names its owner, so it is a write too.
     std::os::unix::fs::symlink(&target, dir.join("lock")).expect("a link can be made");
-    let _ = Store::open(&dir);
+    let refused = Store::open(&dir).expect_err("the lock is a link");
+    assert!(refused.to_string().contains("symbolic link"), "{refused}");
     assert_eq!(elsewhere.get("target"), before);
     // A rename replaces the link and not its target.
     Kernel.carry_out(Step::Fill(&dir.join("next"), b"new")).expect("it is a new file");

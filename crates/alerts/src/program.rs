@@ -11,12 +11,14 @@ use rustix::process::geteuid;
 
 use crate::error::Failure;
 
-/// Programs that execute their standard input if they have no arguments, without the version in their names. An event
-/// would be their commands.
-const INTERPRETERS: [&str; 24] = [
-    "ash", "at", "bash", "batch", "bc", "csh", "dash", "dc", "ed", "fish", "ksh", "lua", "m4",
-    "mksh", "node", "perl", "php", "python", "ruby", "sh", "sqlite", "su", "tclsh", "zsh",
-];
+/// Known programs that execute their standard input, or start a shell that does, if they have no arguments. The names
+/// are without versions. An event would be their commands. Programs that need arguments, such as `env`, `sed`, `sudo`
+/// and `xargs`, execute nothing of an event. The list cannot be complete: it prevents errors, and stops no attack.
+const INTERPRETERS: &str = "\
+    ash at bash batch bc bun busybox crontab csh dash dc deno ed elvish erl ex expect fakechroot fakeroot fish gdb \
+    ghci guile irb julia ksh lftp lldb lua luajit m4 mariadb mksh mysql newgrp node nsenter nvim ocaml octave oksh \
+    parallel perl php pkexec posh proot psql pwsh pypy python rbash rksh ruby runuser rvim sash script setarch sh \
+    sqlite su swipl tclsh tcsh toybox unshare vi vim wish xonsh yash zsh";
 
 /// The path of a program, without arguments.
 #[derive(Debug)]
@@ -121,7 +123,7 @@ impl Programs {
 fn interpreter(path: &Path) -> Option<&'static str> {
     let name = path.file_name()?.to_str()?;
     let name = name.trim_end_matches(|c: char| c.is_ascii_digit() || ".-".contains(c));
-    INTERPRETERS.into_iter().find(|known| *known == name)
+    INTERPRETERS.split_whitespace().find(|known| *known == name)
 }
 
 /// The owner of a file or a directory, and its mode.
@@ -158,10 +160,29 @@ mod tests {
 
     #[test]
     fn interpreters_are_recognized_in_every_version() {
-        for name in ["sh", "bash", "python3", "python3.11", "perl5.36.0", "lua5.4", "sqlite3"] {
+        for name in [
+            "sh",
+            "bash",
+            "python3",
+            "python3.11",
+            "perl5.36.0",
+            "lua5.4",
+            "sqlite3",
+            "nsenter",
+            "newgrp",
+            "fakeroot",
+            "script",
+            "busybox",
+            "runuser",
+            "gdb",
+            "crontab",
+            "ex",
+        ] {
             assert!(interpreter(&Path::new("/usr/bin").join(name)).is_some(), "{name}");
         }
-        for name in ["true", "alert.sh", "my-bash", "curl", "logger", "show", "python-alert"] {
+        for name in
+            ["true", "alert.sh", "my-bash", "curl", "logger", "show", "python-alert", "scripts"]
+        {
             assert_eq!(interpreter(&Path::new("/usr/bin").join(name)), None, "{name}");
         }
     }

@@ -159,6 +159,16 @@ impl Alerts {
         spec.check(&self.inner.setting.programs)
     }
 
+    /// Checks whether the program of a recorded hook may run at this moment. Other hooks, and hooks that were removed,
+    /// have no program.
+    ///
+    /// # Errors
+    /// `Usage`: the program is missing or may not be run, with the reason and the remedy.
+    pub fn check_program(&self, name: &str) -> Result<(), AlertError> {
+        let spec = self.inner.hooks().get(name).map(|w| w.hook.checked.spec.clone());
+        spec.map_or(Ok(()), |spec| self.check_spec(&spec))
+    }
+
     /// Returns the result that [`Self::add`] would return, without adding the hook.
     ///
     /// # Errors

@@ -7,9 +7,10 @@ use std::fs;
 use strake_alerts::{AlertError, AlertErrorKind, Alerts, Programs, Settings};
 use strake_api::v1::Hook;
 
+use crate::bounded;
 use crate::error::{ControlError, ControlErrorKind};
 use crate::events::{EventKind, Events, Note};
-use crate::limits::HOOKS_STOP;
+use crate::limits::{HOOKS_STOP, LOOK_LIMIT};
 use crate::record::store::Config;
 
 impl From<AlertError> for ControlError {
@@ -54,6 +55,11 @@ impl Hooks {
             if let Err(error) = alerts.restore(spec.clone()) {
                 let what = format!("the recorded hook {:?} is not in use", spec.name);
                 events.record(Note::new(EventKind::HookFailed, "daemon", what).cause(error.what));
+            }
+        }
+        for spec in &config.hooks {
+            if let Some(why) = refusal(&alerts, &spec.name) {
+                tracing::warn!(hook = spec.name, "the program of this hook would not run: {why}");
             }
         }
         let listener = alerts.clone();
@@ -101,6 +107,14 @@ impl Hooks {
         }
         failing
     }
+}
+
+/// Returns the reason why the program of the hook `name` would not run, with the remedy. A program whose file system
+/// does not answer may run later.
+pub(crate) fn refusal(alerts: &Alerts, name: &str) -> Option<String> {
+    let (alerts, name) = (alerts.clone(), name.to_owned());
+    let checked = bounded::within("hook program", LOOK_LIMIT, move || alerts.check_program(&name));
+    checked?.err().map(|error| error.what)
 }
 
 /// Returns the name of the host, for recipients of events from several hosts.

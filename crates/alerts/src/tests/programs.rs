@@ -24,7 +24,7 @@ impl Dir {
     /// Returns an executable script. A shell writes it: if this process had the file open for writing, a program that
     /// another test starts could inherit it, and the script could not be executed ("text file busy").
     fn script(&self, text: &str) -> PathBuf {
-        let path = self.0.join("script");
+        let path = self.0.join("notify");
         let write = "printf '#!/bin/sh\\n%s\\n' \"$1\" > \"$2\" && chmod 755 \"$2\"";
         let status = Command::new("sh").args(["-c", write, "sh", text]).arg(&path).status();
         assert!(status.unwrap().success());
@@ -312,7 +312,10 @@ fn an_interpreter_of_its_input_is_refused_when_named_and_at_every_run() {
     }
     // A recorded hook is added without the check of its program.
     let bench = Bench::new();
-    bench.alerts.restore(exec(Path::new("/bin/sh"))).unwrap();
+    let (_, hook) = bench.alerts.restore(exec(Path::new("/bin/sh"))).unwrap();
+    let refused = bench.alerts.check_program(&hook.name).unwrap_err();
+    assert!(refused.what.contains("write a script"), "{refused}");
+    assert_eq!(bench.alerts.check_program("absent"), Ok(()));
     bench.alerts.offer(&event(1, "info"));
     let hook = bench.hook_when(|hook| hook.failed == 1);
     assert!(hook.last_error.contains("interpreter sh"), "{hook:?}");

@@ -1,7 +1,5 @@
 //! Checks for faults and risks of arrays, drives, exports and the host, with remedies.
 
-use std::path::PathBuf;
-
 use strake_api::v1::{
     AddHostRequest, Array, DoctorCheck, DoctorReport, Drive, Hook, ListEventsRequest, Problem,
     ReleaseExportRequest, SetArrayRequest, StartDaemon, TestHookRequest,
@@ -9,11 +7,10 @@ use strake_api::v1::{
 use strake_units::MemberSet;
 use strake_wording::{Text, replace, say, show};
 
-use crate::bounded;
 use crate::control::Control;
 use crate::error::ControlError;
 use crate::exports::exposure::exposed;
-use crate::limits::LOOK_LIMIT;
+use crate::hooks::refusal;
 use crate::manager::Manager;
 use crate::measures::Measure;
 use crate::policy::advice::spare_next;
@@ -81,9 +78,12 @@ impl Control {
     /// # Errors
     /// If an earlier command panicked.
     pub fn doctor(&self) -> Result<DoctorReport, ControlError> {
-        let (mut checks, hooks) = self.with(|m| (all_checks(m), hooks_of(m)))?;
+        let (mut checks, hooks, alerts) =
+            self.with(|m| (all_checks(m), hooks_of(m), m.hooks.alerts.clone()))?;
         // These access drives and files, so the lock is not held.
-        checks.extend(hooks.iter().map(|(hook, fails)| of_hook(hook, *fails)));
+        let of_hook =
+            |(hook, fails): &(Hook, bool)| of_hook(hook, *fails, refusal(&alerts, &hook.name));
+        checks.extend(hooks.iter().map(of_hook));
         let drives = self.list_drives()?;
         checks.extend(drives.iter().flat_map(of_drive));
         let arrays = self.with(|m| m.arrays())?;
@@ -322,20 +322,12 @@ fn of_redundancy(array: &Array) -> (Finding, DoctorCheck) {
     }
 }
 
-/// The program of a hook, if it does not exist.
-fn missing_program(hook: &Hook) -> Option<&str> {
-    let path = PathBuf::from(&hook.target);
-    let exists = || bounded::within("hook program", LOOK_LIMIT, move || path.try_exists());
-    let is_missing = hook.kind == "exec" && matches!(exists(), Some(Ok(false)));
-    is_missing.then_some(hook.target.as_str())
-}
-
-fn of_hook(hook: &Hook, fails: bool) -> (Finding, DoctorCheck) {
+/// Checks a hook. `refusal` is the reason why its program would not run.
+fn of_hook(hook: &Hook, fails: bool, refusal: Option<String>) -> (Finding, DoctorCheck) {
     let name = format!("hook {}", hook.name);
     let next = TestHookRequest { name: hook.name.clone() };
-    if let Some(program) = missing_program(hook) {
-        let what = format!("the program {program} is missing");
-        return check(name, Finding::Warning, what, next);
+    if let Some(why) = refusal {
+        return check(name, Finding::Warning, format!("the program would not run: {why}"), next);
     }
     if !fails {
         return fine(name, format!("{} events delivered", hook.delivered));

@@ -99,7 +99,7 @@ fn a_hook_is_notified_what_happens_and_outlasts_a_restart() {
 }
 
 #[test]
-fn the_doctor_finds_a_missing_program() {
+fn the_doctor_finds_a_program_that_would_not_run() {
     use std::os::unix::fs::PermissionsExt;
     let control = Testbed::new();
     let program = control.path("notify");
@@ -114,9 +114,12 @@ fn the_doctor_finds_a_missing_program() {
         (check.state, check.what)
     };
     assert_eq!(found().0, "ok");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o644)).expect("it is ours");
+    assert_eq!(found().0, "warning");
+    assert!(found().1.contains("make it one with: chmod"), "{}", found().1);
     fs::remove_file(&program).expect("it is there");
     assert_eq!(found().0, "warning");
-    assert!(found().1.contains("notify is missing"), "{}", found().1);
+    assert!(found().1.contains("cannot find the program"), "{}", found().1);
 }
 
 #[test]

@@ -43,6 +43,10 @@ const ON_EVERY_ARCHITECTURE: &[(&str, libc::c_long)] = calls! {
     SYS_settimeofday SYS_clock_settime SYS_clock_adjtime SYS_adjtimex SYS_sethostname SYS_setdomainname SYS_vhangup
 };
 
+/// Calls that the library `libc` does not name on every architecture. Their numbers are the same on all
+/// (asm-generic/unistd.h).
+const WITHOUT_NAME: &[(&str, libc::c_long)] = &[("SYS_open_tree_attr", 467)];
+
 /// Further calls of x86.
 #[cfg(target_arch = "x86_64")]
 const ON_THIS_ARCHITECTURE: &[(&str, libc::c_long)] = calls! {
@@ -53,7 +57,7 @@ const ON_THIS_ARCHITECTURE: &[(&str, libc::c_long)] = &[];
 
 /// Returns the names and the numbers of the calls that are denied with any arguments.
 fn denied() -> impl Iterator<Item = (&'static str, i64)> {
-    let all = ON_EVERY_ARCHITECTURE.iter().chain(ON_THIS_ARCHITECTURE);
+    let all = ON_EVERY_ARCHITECTURE.iter().chain(WITHOUT_NAME).chain(ON_THIS_ARCHITECTURE);
     all.map(|(name, number)| (name.trim_start_matches(PREFIX), *number))
 }
 

@@ -3,10 +3,11 @@
 //! The daemon starts its own program with a hidden option. That process takes a new session and lower limits, and then
 //! becomes the program of the hook. A process cannot do this between fork and exec without unsafe code.
 
-use std::io::ErrorKind;
+use std::io::{Error, ErrorKind};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, setsid};
 use strake_control::Programs;
@@ -19,6 +20,12 @@ const OWN: &str = "/proc/self/exe";
 
 /// The exit code if the program cannot be started, as of a shell (POSIX.1-2017, 2.8.2).
 const NOT_STARTED: u8 = 126;
+
+/// Number of attempts to start a program.
+const TRIES: u32 = 20;
+
+/// Time between two attempts.
+const RETRY: Duration = Duration::from_millis(100);
 
 /// The limits of a hook, each lower than that of the daemon: no core dumps; few open files, because some programs walk
 /// through all possible numbers; little locked memory; and processor time, so that a program that left its group and
@@ -39,7 +46,7 @@ pub fn programs(places: &Places) -> Programs {
 /// Becomes the program at `path`. Returns only after a failure, which is the output of the hook.
 pub fn run(path: &Path) -> ExitCode {
     let why = match prepare() {
-        Ok(()) => Command::new(path).exec(),
+        Ok(()) => become_program(path),
         Err(error) => error,
     };
     let next = match why.kind() {
@@ -50,6 +57,24 @@ pub fn run(path: &Path) -> ExitCode {
     };
     eprintln!("cannot start {}: {why}{next}", path.display());
     ExitCode::from(NOT_STARTED)
+}
+
+/// Becomes the program, and repeats this after a passing error. Returns the last error.
+fn become_program(path: &Path) -> Error {
+    for _ in 1..TRIES {
+        let error = Command::new(path).exec();
+        if !is_passing(error.kind()) {
+            return error;
+        }
+        std::thread::sleep(RETRY);
+    }
+    Command::new(path).exec()
+}
+
+/// Whether the error ends without a change by the operator: the file is still open for writing after an installation,
+/// or memory is short (execve(2)).
+const fn is_passing(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::ExecutableFileBusy | ErrorKind::OutOfMemory)
 }
 
 fn prepare() -> std::io::Result<()> {
@@ -69,8 +94,16 @@ fn lowered(limit: Rlimit, most: u64) -> Rlimit {
 
 #[cfg(test)]
 mod tests {
-    use super::lowered;
+    use super::{ErrorKind, is_passing, lowered};
     use rustix::process::Rlimit;
+
+    #[test]
+    fn a_busy_file_and_short_memory_pass() {
+        assert!(
+            [ErrorKind::ExecutableFileBusy, ErrorKind::OutOfMemory].into_iter().all(is_passing)
+        );
+        assert!(![ErrorKind::PermissionDenied, ErrorKind::NotFound].into_iter().any(is_passing));
+    }
 
     #[test]
     fn limits_are_lowered_and_never_raised() {

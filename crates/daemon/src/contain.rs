@@ -29,14 +29,11 @@ pub struct Choices {
 /// Gives up rights, and returns the measures for the diagnosis. Measures that are not in force are logged.
 ///
 /// # Errors
-/// A measure that every supported kernel has could not be taken.
+/// A measure that every supported kernel has could not be taken, or a named folder cannot be used.
 pub fn enter(choices: &Choices) -> Result<Vec<Measure>, String> {
-    let measures = vec![
-        dumps::enter(choices.core_dumps)?,
-        enter_no_new_privs()?,
-        files::enter(&choices.places),
-        calls::enter(),
-    ];
+    let mut measures = vec![dumps::enter(choices.core_dumps)?, enter_no_new_privs()?];
+    measures.extend(files::enter(&choices.places)?);
+    measures.push(calls::enter());
     for measure in &measures {
         if let Some(remedy) = &measure.remedy {
             tracing::warn!(measure = measure.name, %remedy, "{}", measure.what);

@@ -30,7 +30,7 @@ use strake_control::{ArrayLatencies, Manager};
 use crate::process;
 
 pub use place::Place;
-pub use serve::{Metrics, listen};
+pub use serve::{Metrics, listen, prepare};
 
 /// The state from which the metrics are computed, at one instant.
 #[derive(Debug, Default)]

@@ -1,6 +1,7 @@
 //! The life of the process: start, serve, stop.
 
 use std::io;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use strake_api::FILE_DESCRIPTOR_SET;
@@ -15,7 +16,7 @@ use strake_api::v1::event_service_server::EventServiceServer;
 use strake_api::v1::export_service_server::ExportServiceServer;
 use strake_api::v1::job_service_server::JobServiceServer;
 use strake_api::v1::spare_service_server::SpareServiceServer;
-use strake_control::{Control, Options};
+use strake_control::{Control, Options, Store};
 use strake_wording::command;
 use tokio::net::UnixListener;
 use tokio::runtime::Runtime;
@@ -66,6 +67,9 @@ impl From<String> for Ended {
 /// Runs the daemon until a request to stop.
 pub fn run(args: &Args) -> Result<(), Ended> {
     log::start(args.log);
+    let state_dir = args.state_dir()?;
+    let path = args.socket()?;
+    make_folders(&path, args.metrics.as_ref(), &state_dir)?;
     // Before the first thread starts, because threads inherit the measures.
     let choices = args.containment()?;
     let measures = contain::enter(&choices)?;
@@ -76,8 +80,6 @@ pub fn run(args: &Args) -> Result<(), Ended> {
     }
     tracing::info!(kernel = kernel.name(), "parity kernel");
     files::allow_all()?;
-    let state_dir = args.state_dir()?;
-    let path = args.socket()?;
     let groups = Groups::of(args.operator_group.as_deref(), args.viewer_group.as_deref())?;
     let options = Options {
         cores: args.cores.clone(),
@@ -94,8 +96,6 @@ pub fn run(args: &Args) -> Result<(), Ended> {
         let _context = runtime.enter();
         Signals::receive()
     };
-    // An unusable socket path is detected before arrays are started and events are recorded.
-    socket::refuse_unusable(&path, args.metrics.as_ref().and_then(Place::unix))?;
     let metrics = runtime.block_on(async {
         match &args.metrics {
             Some(place) => metrics::listen(place, groups).await.map(Some),
@@ -135,6 +135,14 @@ pub fn run(args: &Args) -> Result<(), Ended> {
     // A watch that still waits must not delay the end.
     runtime.shutdown_timeout(Duration::from_secs(1));
     served
+}
+
+/// Creates the folders of the daemon. The containment permits writes in them, and not in their parents. An unusable
+/// address is detected before the state directory is created, arrays are started, and events are recorded.
+fn make_folders(path: &Path, metrics: Option<&Place>, state_dir: &Path) -> Result<(), String> {
+    socket::refuse_unusable(path, metrics.and_then(Place::unix))?;
+    metrics.map_or(Ok(()), metrics::prepare)?;
+    Store::make(state_dir).map_err(|error| error.to_string())
 }
 
 /// Creates the threads that answer calls.

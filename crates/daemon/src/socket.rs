@@ -95,6 +95,13 @@ fn make_folder(path: &Path, option: &str) -> Result<PathBuf, String> {
     Ok(folder.to_owned())
 }
 
+/// Creates the directory of `path`, which `option` names, and refuses a path at which there is no socket but another
+/// file.
+pub fn prepare(path: &Path, option: &str) -> Result<(), String> {
+    make_folder(path, option)?;
+    is_socket(path, option).map(drop)
+}
+
 /// Refuses, before any other step of the start, a path on which [`listen`] would fail or another daemon answers, and
 /// the path `taken` by another socket of this daemon. Creates the directory. A stale socket is replaced later, when the
 /// state directory is locked.

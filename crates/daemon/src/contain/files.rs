@@ -9,8 +9,8 @@ use std::str::FromStr;
 use std::{fmt, fs, io};
 
 use landlock::{
-    ABI, AccessFs, BitFlags, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetError,
-    RulesetStatus, path_beneath_rules,
+    ABI, AccessFs, BitFlags, PathBeneath, PathFd, Ruleset, RulesetAttr as _,
+    RulesetCreatedAttr as _, RulesetError, RulesetStatus,
 };
 use strake_control::Measure;
 
@@ -18,10 +18,23 @@ use strake_control::Measure;
 const NAME: &str = "file access";
 
 /// The folders with the programs and the configuration of a system (hier(7)): those of distributions, of Nix, of Guix
-/// and of snaps.
-const SYSTEM: [&str; 13] = [
-    "/bin", "/boot", "/efi", "/etc", "/gnu", "/lib", "/lib32", "/lib64", "/nix", "/opt", "/sbin",
-    "/snap", "/usr",
+/// and of snaps. Some distributions keep `/opt` and `/usr/local` below `/var`.
+const SYSTEM: [&str; 15] = [
+    "/bin",
+    "/boot",
+    "/efi",
+    "/etc",
+    "/gnu",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/nix",
+    "/opt",
+    "/sbin",
+    "/snap",
+    "/usr",
+    "/usr/local",
 ];
 
 /// Folders whose files change the kernel and not data. The daemon only reads them.
@@ -93,11 +106,97 @@ pub struct Places {
     pub hooks: Folders,
 }
 
+/// The folders of a host, without links in their paths.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Host {
+    /// The system folders.
+    system: Vec<PathBuf>,
+    /// The folders in the root folder, and the folders to which links in the root folder lead.
+    top: Vec<PathBuf>,
+    /// The folders of [`ALWAYS_WRITTEN`].
+    always: Vec<PathBuf>,
+}
+
+impl Host {
+    /// Looks at the host. A folder that does not exist is left out.
+    fn look() -> Result<Self, String> {
+        let cannot = |error: io::Error| format!("cannot read the folder /: {error}");
+        let mut top = Vec::new();
+        for entry in fs::read_dir("/").map_err(cannot)? {
+            let path = entry.map_err(cannot)?.path();
+            match resolved(&path) {
+                Ok(path) => top.push(path),
+                Err(error) if is_absent(&error) => {}
+                Err(error) => {
+                    let path = path.display();
+                    tracing::warn!(%path, %error, "this folder cannot be written until the daemon restarts");
+                }
+            }
+        }
+        let all = |paths: &[&str]| {
+            let mut found: Vec<PathBuf> =
+                paths.iter().filter_map(|path| resolved(Path::new(path)).ok()).collect();
+            found.sort();
+            found.dedup();
+            found
+        };
+        top.sort();
+        top.dedup();
+        Ok(Self { system: all(&SYSTEM), top, always: all(&ALWAYS_WRITTEN) })
+    }
+
+    /// Returns whether `path` is a system folder, or is in one, or is one whose files change the kernel.
+    fn keeps(&self, path: &Path) -> bool {
+        let never = NEVER_WRITTEN.iter().map(Path::new);
+        let mut kept = self.system.iter().map(PathBuf::as_path).chain(never);
+        path == Path::new("/") || kept.any(|kept| path.starts_with(kept))
+    }
+
+    /// Returns the system folder that would be written with `path`.
+    fn within(&self, path: &Path) -> Option<&Path> {
+        let never = NEVER_WRITTEN.iter().map(Path::new);
+        let mut kept = self.system.iter().map(PathBuf::as_path).chain(never);
+        kept.find(|kept| kept.starts_with(path))
+    }
+}
+
+/// Whether the error means that a path is no folder, as links without a target are.
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+/// Returns the path of a folder without links.
+fn resolved(path: &Path) -> io::Result<PathBuf> {
+    let found = fs::canonicalize(path)?;
+    match found.is_dir() {
+        true => Ok(found),
+        false => Err(io::ErrorKind::NotADirectory.into()),
+    }
+}
+
 /// The rules.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Rules {
     written: Vec<PathBuf>,
     executed: Vec<PathBuf>,
+}
+
+impl Rules {
+    /// Returns the folders that are written and have programs. Rules permit and never deny, so a rule for a folder
+    /// cannot take away what a rule for its parent gives.
+    fn both(&self) -> Vec<PathBuf> {
+        let pairs = self.written.iter().flat_map(|w| self.executed.iter().map(move |e| (w, e)));
+        let mut both: Vec<PathBuf> = pairs
+            .filter_map(|(written, executed)| match written.starts_with(executed) {
+                true => Some(written),
+                false => executed.starts_with(written).then_some(executed),
+            })
+            .cloned()
+            .collect();
+        both.sort();
+        both.dedup();
+        both
+    }
 }
 
 impl Places {
@@ -106,39 +205,68 @@ impl Places {
         SYSTEM.iter().map(PathBuf::from).chain(self.hooks.0.iter().cloned()).collect()
     }
 
-    /// Returns the rules on a host with the folders `top` in its root folder.
-    fn rules(&self, top: &[PathBuf]) -> Rules {
-        let mut written = self.own.clone();
-        match &self.writes {
-            Writes::Any => {
-                let is_data = |path: &&PathBuf| {
-                    !SYSTEM
-                        .iter()
-                        .chain(&NEVER_WRITTEN)
-                        .any(|kept| path.as_path() == Path::new(kept))
-                };
-                written.extend(top.iter().filter(is_data).cloned());
-            }
-            Writes::Only(folders) => {
-                written.extend(ALWAYS_WRITTEN.map(PathBuf::from));
-                written.extend(folders.0.iter().cloned());
-            }
-        }
-        let mut executed = self.programs();
-        // The daemon starts its own program in order to start a hook.
-        executed.push(PathBuf::from("/proc/self/exe"));
-        Rules { written, executed }
-    }
-
-    /// Describes the rules for the operator.
-    fn what(&self) -> String {
-        let writes = match &self.writes {
-            Writes::Any => "no writes to system folders".to_owned(),
-            Writes::Only(_) => {
-                format!("writes only below {}", list(&self.rules(&[]).written, ", "))
+    /// Returns the rules on `host`. `resolve` returns the path of a folder without links.
+    ///
+    /// # Errors
+    /// A named folder does not exist. A rule for its parent would permit more than the operator named, and without a
+    /// rule, its drives and hooks would fail later. Or a folder to write contains a system folder.
+    fn rules(
+        &self,
+        host: &Host,
+        resolve: impl Fn(&Path) -> io::Result<PathBuf>,
+    ) -> Result<Rules, String> {
+        let named = |option: &str, path: &PathBuf| {
+            resolve(path).map_err(|error| {
+                let path = path.display();
+                format!(
+                    "cannot use the folder {path} of {option}: {error}; create the folder, or mount its file system, \
+                     before the daemon starts, or remove it from {option}"
+                )
+            })
+        };
+        let to_write = |option: &str, path: &PathBuf| {
+            let found = named(option, path)?;
+            match host.within(&found) {
+                None => Ok(found),
+                Some(kept) => Err(format!(
+                    "the folder {} of {option} contains the system folder {}, which is never written; choose a folder \
+                     without system folders",
+                    path.display(),
+                    kept.display()
+                )),
             }
         };
-        let more = match self.hooks.0.as_slice() {
+        let mut written: Vec<PathBuf> = self
+            .own
+            .iter()
+            .map(|path| to_write("the state directory or of a socket", path))
+            .collect::<Result<_, _>>()?;
+        match &self.writes {
+            Writes::Any => written.extend(host.top.iter().filter(|at| !host.keeps(at)).cloned()),
+            Writes::Only(folders) => {
+                written.extend(host.always.iter().filter(|at| !host.keeps(at)).cloned());
+                for path in &folders.0 {
+                    written.push(to_write("write-dirs", path)?);
+                }
+            }
+        }
+        let mut executed = host.system.clone();
+        executed.retain(|path| path != Path::new("/"));
+        for path in &self.hooks.0 {
+            executed.push(named("hook-dirs", path)?);
+        }
+        Ok(Rules { written, executed })
+    }
+
+    /// Describes `rules` for the operator.
+    fn what(&self, rules: &Rules, host: &Host) -> String {
+        let writes = match &self.writes {
+            Writes::Any => "no writes to system folders".to_owned(),
+            Writes::Only(_) => format!("writes only below {}", list(&rules.written, ", ")),
+        };
+        let hooks: Vec<PathBuf> =
+            rules.executed.iter().filter(|path| !host.system.contains(path)).cloned().collect();
+        let more = match hooks.as_slice() {
             [] => String::new(),
             folders => format!(" and {}", list(folders, ", ")),
         };
@@ -157,124 +285,79 @@ fn permitted_changes() -> BitFlags<AccessFs> {
 }
 
 /// Restricts this thread and the threads and processes that it starts.
-pub fn enter(places: &Places) -> Measure {
-    let entered = top_level()
-        .map_err(|error| error.to_string())
-        .and_then(|top| restrict(&places.rules(&top)).map_err(|error| error.to_string()));
-    judge(places, entered)
+///
+/// # Errors
+/// A named folder cannot be used.
+pub fn enter(places: &Places) -> Result<Vec<Measure>, String> {
+    let host = Host::look()?;
+    let rules = places.rules(&host, resolved)?;
+    let entered = restrict(&rules);
+    Ok(judge(&places.what(&rules, &host), &rules.both(), entered))
 }
 
-fn judge(places: &Places, entered: Result<RulesetStatus, String>) -> Measure {
+/// The state of the rules in the kernel.
+#[derive(Debug)]
+struct Entered {
+    status: RulesetStatus,
+    /// The folders that could not be opened, which have no rules.
+    left_out: Vec<PathBuf>,
+}
+
+/// Judges the rules `what`, which permit to write and to execute below the folders `both`.
+fn judge(what: &str, both: &[PathBuf], entered: Result<Entered, String>) -> Vec<Measure> {
     let kernel = "use a kernel with CONFIG_SECURITY_LANDLOCK from Linux 6.2, with landlock in the kernel parameter \
                   lsm=, and permit the calls landlock_* in the container";
-    match entered {
-        Ok(RulesetStatus::FullyEnforced) => Measure::in_force(NAME, places.what()),
-        Ok(RulesetStatus::PartiallyEnforced) => {
-            let what = format!("{}; this kernel does not restrict truncation", places.what());
+    let Entered { status, left_out } = match entered {
+        Ok(Entered { status: RulesetStatus::NotEnforced, .. }) => {
+            let what = "not restricted: the kernel has no Landlock";
+            return vec![Measure::absent(NAME, what, kernel)];
+        }
+        Ok(entered) => entered,
+        Err(why) => return vec![Measure::absent(NAME, format!("not restricted: {why}"), kernel)],
+    };
+    let mut measures = vec![match (status, left_out.as_slice()) {
+        (RulesetStatus::PartiallyEnforced, _) => {
+            let what = format!("{what}; this kernel does not restrict truncation");
             Measure::absent(NAME, what, kernel)
         }
-        Ok(RulesetStatus::NotEnforced) => {
-            Measure::absent(NAME, "not restricted: the kernel has no Landlock", kernel)
+        (_, []) => Measure::in_force(NAME, what),
+        (_, folders) => {
+            let what = format!("{what}, but not {}, which cannot be opened", list(folders, ", "));
+            Measure::absent(NAME, what, "make these folders accessible, and restart the daemon")
         }
-        Err(why) => Measure::absent(NAME, format!("not restricted: {why}"), kernel),
+    }];
+    if !both.is_empty() {
+        let what = format!(
+            "the daemon may write below {} and execute programs there, so a fault of the daemon can replace a program",
+            list(both, ", ")
+        );
+        let remedy = "move hooks to /usr/local/bin, name other folders in write-dirs or hook-dirs, or move the state \
+                      directory and the sockets out of system folders";
+        measures.push(Measure::absent("writable programs", what, remedy));
     }
+    measures
 }
 
-fn restrict(rules: &Rules) -> Result<RulesetStatus, RulesetError> {
-    let Rules { written, executed } = rules;
-    // A folder that does not exist yet is created in the nearest one that exists.
-    let written = written.iter().filter_map(|path| path.ancestors().find(|at| at.exists()));
-    let ruleset = Ruleset::default().handle_access(changes() | AccessFs::Execute)?.create()?;
-    let ruleset = ruleset
-        .add_rules(path_beneath_rules(written, permitted_changes()))?
-        .add_rules(path_beneath_rules(executed, AccessFs::Execute))?;
-    Ok(ruleset.restrict_self()?.ruleset)
-}
-
-/// Returns the folders in the root folder.
-fn top_level() -> io::Result<Vec<PathBuf>> {
-    let mut folders = Vec::new();
-    for entry in fs::read_dir("/")? {
-        let path = entry?.path();
-        if path.is_dir() {
-            folders.push(path);
+fn restrict(rules: &Rules) -> Result<Entered, String> {
+    let mut left_out = Vec::new();
+    // The daemon starts its own program in order to start a hook.
+    let own = PathBuf::from("/proc/self/exe");
+    let written = rules.written.iter().map(|path| (path, permitted_changes()));
+    let executed = rules.executed.iter().chain([&own]).map(|path| (path, AccessFs::Execute.into()));
+    let restricted = || -> Result<RulesetStatus, RulesetError> {
+        let ruleset = Ruleset::default().handle_access(changes() | AccessFs::Execute)?;
+        let mut ruleset = ruleset.create()?;
+        for (path, access) in written.chain(executed) {
+            match PathFd::new(path) {
+                Ok(open) => ruleset = ruleset.add_rule(PathBeneath::new(open, access))?,
+                Err(_) => left_out.push(path.clone()),
+            }
         }
-    }
-    Ok(folders)
+        Ok(ruleset.restrict_self()?.ruleset)
+    };
+    let status = restricted().map_err(|error| error.to_string())?;
+    Ok(Entered { status, left_out })
 }
 
 #[cfg(test)]
-mod tests {
-    use std::path::{Path, PathBuf};
-
-    use landlock::RulesetStatus;
-
-    use super::{Folders, Places, SYSTEM, Writes, judge};
-
-    fn places(writes: &str, hooks: &str) -> Places {
-        Places {
-            own: vec!["/var/lib/strake".into(), "/run/strake".into()],
-            writes: writes.parse().expect("it is valid"),
-            hooks: hooks.parse().expect("it is valid"),
-        }
-    }
-
-    fn top() -> Vec<PathBuf> {
-        let data = ["/dev", "/home", "/mnt", "/proc", "/srv", "/var"];
-        data.iter().chain(&SYSTEM).map(PathBuf::from).collect()
-    }
-
-    #[test]
-    fn folders_are_absolute_paths() {
-        let folders = |text: &str| text.parse::<Folders>().map(|folders| folders.0);
-        assert_eq!(folders("none"), Ok(vec![]));
-        assert_eq!(folders("/srv,/mnt/a b"), Ok(vec!["/srv".into(), "/mnt/a b".into()]));
-        for wrong in ["", "srv", "/srv,", "/srv, /mnt", "any"] {
-            assert!(folders(wrong).is_err_and(|why| why.contains("no absolute path")), "{wrong:?}");
-        }
-        for text in ["any", "none", "/srv,/mnt"] {
-            assert_eq!(
-                text.parse::<Writes>().map(|writes| writes.to_string()),
-                Ok(text.to_owned())
-            );
-        }
-    }
-
-    #[test]
-    fn no_system_folder_is_written_and_only_these_have_programs() {
-        let rules = places("any", "none").rules(&top());
-        let is_written = |path: &str| rules.written.iter().any(|at| at == Path::new(path));
-        for path in ["/dev", "/home", "/mnt", "/srv", "/var", "/var/lib/strake", "/run/strake"] {
-            assert!(is_written(path), "{path}");
-        }
-        for path in SYSTEM.iter().chain(&["/proc"]) {
-            assert!(!is_written(path), "{path}");
-        }
-        assert!(rules.executed.iter().all(|path| !is_written(&path.display().to_string())));
-        assert!(rules.executed.contains(&"/usr".into()));
-    }
-
-    #[test]
-    fn an_operator_can_limit_writes_and_name_folders_of_hooks() {
-        let places = places("/srv/drives", "/srv/hooks");
-        let rules = places.rules(&top());
-        let expected = ["/var/lib/strake", "/run/strake", "/dev", "/sys", "/tmp", "/srv/drives"];
-        assert_eq!(rules.written, expected.map(PathBuf::from));
-        assert!(rules.executed.contains(&"/srv/hooks".into()));
-        let what = judge(&places, Ok(RulesetStatus::FullyEnforced)).what;
-        assert!(what.contains("/srv/drives") && what.contains("/srv/hooks"), "{what}");
-    }
-
-    #[test]
-    fn a_kernel_without_the_rules_is_reported() {
-        let places = places("any", "none");
-        for entered in [
-            Ok(RulesetStatus::NotEnforced),
-            Ok(RulesetStatus::PartiallyEnforced),
-            Err("denied".to_owned()),
-        ] {
-            assert!(judge(&places, entered).remedy.is_some_and(|text| text.contains("landlock")));
-        }
-        assert_eq!(judge(&places, Ok(RulesetStatus::FullyEnforced)).remedy, None);
-    }
-}
+mod tests;

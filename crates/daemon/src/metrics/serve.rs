@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -62,11 +63,28 @@ pub async fn listen(place: &Place, groups: Groups) -> Result<Metrics, String> {
         }
         Place::Loopback(address) => {
             let listener = TcpListener::bind(address).await;
-            Listener::Tcp(listener.map_err(|e| {
-                format!("cannot listen on {address}: {e}; choose another place with {METRICS}")
-            })?)
+            Listener::Tcp(listener.map_err(|error| cannot_listen(address, &error))?)
         }
     }))
+}
+
+/// Creates the folder of a socket, and refuses, before any other step of the start, an address on which [`listen`] would
+/// fail.
+///
+/// # Errors
+/// The address cannot be used.
+pub fn prepare(place: &Place) -> Result<(), String> {
+    match place {
+        Place::Unix(path) => socket::prepare(path, METRICS),
+        Place::Loopback(address) => {
+            let bound = std::net::TcpListener::bind(address).map(drop);
+            bound.map_err(|error| cannot_listen(address, &error))
+        }
+    }
+}
+
+fn cannot_listen(address: &SocketAddr, error: &io::Error) -> String {
+    format!("cannot listen on {address}: {error}; choose another place with {METRICS}")
 }
 
 impl Metrics {

@@ -236,7 +236,8 @@ impl Opening<'_> {
             }
             Errno::ACCESS | Errno::PERM => {
                 let what = "may not be opened by this user; run as root or change its permissions, and if these \
-                            permit it, name its folder in the option write-dirs of straked";
+                            permit it, name its folder in the option write-dirs of straked; if its file system was \
+                            mounted after the start of straked, restart straked";
                 (IoErrorKind::Device, what.to_owned())
             }
             Errno::NXIO | Errno::NODEV | Errno::NOENT | Errno::NOMEDIUM => {

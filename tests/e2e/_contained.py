@@ -32,6 +32,9 @@ ATTACH, DETACH, NEWNS, NEWUTS, NEWUSER = 16, 17, 0x20000, 0x4000000, 0x10000000
 REC_PRIVATE = 0x44000
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.geteuid() == 0
+# The capabilities that root needs for all attempts (linux/capability.h): DAC_READ_SEARCH, NET_RAW, SYS_MODULE,
+# SYS_CHROOT, SYS_PTRACE, SYS_ADMIN and SYS_BOOT.
+NEEDED = (2, 13, 16, 18, 19, 21, 22)
 
 
 def call(name, *arguments):
@@ -176,6 +179,7 @@ def main():
         "core": resource.getrlimit(resource.RLIMIT_CORE)[1],
         "files": resource.getrlimit(resource.RLIMIT_NOFILE)[1],
         "no_new_privs": status("NoNewPrivs"),
+        "all_rights": ROOT and all(int(status("CapEff"), 16) >> number & 1 for number in NEEDED),
         # Python sets this one itself.
         "environment": sorted(os.environ.keys() - {"LC_CTYPE"}),
         "descriptors": descriptors,

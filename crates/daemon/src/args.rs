@@ -85,12 +85,12 @@ pub struct Args {
     #[arg(long, value_enum, default_value = "forbid")]
     pub core_dumps: CoreDumps,
     /// Folders in which files may serve as drives, and exports may have sockets: /FOLDER,/FOLDER, none, or any (all
-    /// except system folders). The daemon cannot write elsewhere, except in its own folders, /dev, /sys and /tmp
-    /// [default: none for the systemd service; else any]
+    /// except system folders). The daemon cannot write elsewhere, except in its own folders, /dev, /sys and /tmp.
+    /// Named folders replace the default, and must exist [default: none for the systemd service; else any]
     #[arg(long, value_name = "FOLDERS")]
     pub write_dirs: Option<Writes>,
     /// Folders with programs of hooks: /FOLDER,/FOLDER or none. Programs elsewhere are refused, except those in system
-    /// folders, such as /usr/local/bin and /opt
+    /// folders, such as /usr/local/bin and /opt. The folders must exist, and should not be writable for the daemon
     #[arg(long, default_value = "none", value_name = "FOLDERS")]
     pub hook_dirs: Folders,
     /// Configuration file with these options. The command line and the environment take precedence

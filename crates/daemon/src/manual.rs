@@ -36,10 +36,15 @@ kernel does not support.
 The daemon writes no core dumps, and other processes of its user cannot read its memory. The option core-dumps permits
 both. A core dump contains keys, secrets of hosts, credentials of hooks and data of clients.
 .PP
-The daemon never writes to system folders: /bin, /boot, /efi, /etc, /gnu, /lib, /lib32, /lib64, /nix, /opt, /sbin,
-/snap and /usr. Programs of hooks are executed only from these folders and from those that the option hook-dirs names.
-The option write-dirs limits writes to named folders, to /dev, /sys and /tmp, and to the folders of the daemon. The
-service has the default none.
+The daemon never writes to system folders: /bin, /boot, /efi, /etc, /gnu, /lib, /lib32, /lib64, /libx32, /nix, /opt,
+/sbin, /snap and /usr. Programs of hooks are executed only from these folders and from those that the option hook-dirs
+names. The option write-dirs replaces the default any, and limits writes to named folders, to /dev, /sys and /tmp, and
+to the folders of the daemon. The service has the default none. Named folders must exist at the start. If a file system
+is mounted on such a folder later, its files need a restart of the daemon. A daemon that runs as root should have
+write-dirs: with any, it can write places that lead to all rights, such as tables of cron and units in /run.
+.PP
+The containment is an obstacle for an attacker who controls the daemon, and no boundary: an interpreter executes any
+file, and the mode and the owner of files are not restricted.
 .PP
 The daemon and its hooks cannot trace processes, mount file systems, load kernel modules, create namespaces or use BPF.
 Programs such as sudo give no rights.

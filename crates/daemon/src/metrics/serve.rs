@@ -68,8 +68,8 @@ pub async fn listen(place: &Place, groups: Groups) -> Result<Metrics, String> {
     }))
 }
 
-/// Creates the folder of a socket, and refuses, before any other step of the start, an address on which [`listen`] would
-/// fail.
+/// Creates the folder of a socket, and refuses, before any other step of the start, an address on which [`listen`]
+/// would fail.
 ///
 /// # Errors
 /// The address cannot be used.

@@ -228,6 +228,10 @@ impl Places {
             let found = named(option, path)?;
             match host.within(&found) {
                 None => Ok(found),
+                Some(kept) if kept == found => Err(format!(
+                    "the folder {} of {option} is a system folder, which is never written; choose another folder",
+                    path.display()
+                )),
                 Some(kept) => Err(format!(
                     "the folder {} of {option} contains the system folder {}, which is never written; choose a folder \
                      without system folders",

@@ -1,8 +1,8 @@
 //! System calls that this process never makes, and that would help an attacker who controls the process.
 //!
 //! The filter lists denied calls and not permitted ones: hooks inherit it and may be any program, and io_uring must be
-//! permitted in any case. [`DENIED`] is the table. Tests compare it with the filter of the systemd unit and with the
-//! seccomp profile of the container.
+//! permitted in any case. [`ON_EVERY_ARCHITECTURE`] is the table. Tests compare it with the filter of the systemd unit
+//! and with the seccomp profile of the container.
 
 use std::collections::BTreeMap;
 

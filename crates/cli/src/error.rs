@@ -72,11 +72,11 @@ impl CliError {
     pub fn no_daemon(socket: &Path, why: impl fmt::Display) -> Self {
         // With another state directory it would know nothing of the arrays.
         let advice = match Former::find(socket) {
-            _ if service::is_installed_for(socket) => {
-                format!("start the service: {}", service::START)
-            }
             Some(former) => {
                 format!("start the daemon again as before, with its state directory: {}", former.line())
+            }
+            None if service::is_installed_for(socket) => {
+                format!("start the service: {}", service::START)
             }
             None => "start the daemon with `strake daemon start` (with --state-dir if the daemon had its own state \
                 directory), or name its socket with --socket or STRAKE_SOCKET"

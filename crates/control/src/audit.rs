@@ -156,9 +156,11 @@ impl Audit {
     }
 
     /// Records that the role of `actor` does not permit the call `method`. A user gets one entry in
-    /// [`AUDIT_DENIALS_EVERY`], with the number of denied calls, so that no user can fill the log.
+    /// [`AUDIT_DENIALS_EVERY`], with the number of denied calls, so that no user can fill the log. All users without a
+    /// role get one entry together.
     pub fn deny(&self, actor: &Actor, method: &str) {
-        let uid = actor.peer.map_or(u32::MAX, |(uid, _)| uid);
+        // Users without a role have one entry in common: one person may have thousands of user IDs.
+        let uid = actor.peer.filter(|_| actor.role.is_some()).map_or(u32::MAX, |(uid, _)| uid);
         let entry = AuditEntry { command: method.to_owned(), ..of(actor) };
         let mut inner = self.lock();
         let is_full = inner.denials.len() == AUDIT_DENIED_USERS_MAX;

@@ -5,12 +5,16 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use strake_control::{Control, Role};
+use tokio::sync::Semaphore;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::{Service, http};
 use tonic::server::NamedService;
 
 use crate::access::{Peer, Visitor};
+
+/// Calls of users without a role that are answered with a reason and an audit entry at the same time.
+static STRANGERS_AT_ONCE: Semaphore = Semaphore::const_new(2);
 
 #[cfg(test)]
 mod tests;
@@ -200,7 +204,16 @@ where
                 request.extensions_mut().insert(peer);
                 Box::pin(self.service.call(request))
             }
-            Some(_) | None => Box::pin(async move {
+            Some(Visitor::Stranger(_)) => Box::pin(async move {
+                // Strangers may not occupy the threads that answer other users.
+                let Ok(_permit) = STRANGERS_AT_ONCE.try_acquire() else {
+                    let what = "this user has no role here, and too many calls without a role arrive: try again later";
+                    return Ok(Status::permission_denied(what).into_http());
+                };
+                let status = tokio::task::spawn_blocking(deny).await;
+                Ok(status.unwrap_or_else(|_| unknown_caller()).into_http())
+            }),
+            Some(Visitor::Known(_)) | None => Box::pin(async move {
                 // The call is denied also if the reason cannot be formed and recorded.
                 let status = tokio::task::spawn_blocking(deny).await;
                 Ok(status.unwrap_or_else(|_| unknown_caller()).into_http())

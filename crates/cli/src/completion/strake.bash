@@ -1,6 +1,6 @@
 # Completion of strake for bash. The program itself answers, with the names that the daemon knows.
 _strake() {
-    local line=${COMP_LINE:0:COMP_POINT} current prefix
+    local line=${COMP_LINE:0:COMP_POINT} current prefix index
     local -a words
     # COMP_WORDS is split at colons, which are part of NQNs and addresses.
     read -ra words <<<"$line"
@@ -15,6 +15,12 @@ _strake() {
     if [[ -n $prefix && $COMP_WORDBREAKS == *[:=]* ]]; then
         COMPREPLY=("${COMPREPLY[@]#"$prefix"}")
     fi
+    # Names of files and hosts may have characters that the shell would interpret.
+    for index in "${!COMPREPLY[@]}"; do
+        if [[ ${COMPREPLY[index]} == *[![:alnum:]_./:=,@%+-]* ]]; then
+            printf -v "COMPREPLY[index]" %q "${COMPREPLY[index]}"
+        fi
+    done
     if [[ ${#COMPREPLY[@]} -eq 1 && ${COMPREPLY[0]} == *[=/:] ]]; then
         compopt -o nospace 2>/dev/null
     fi

@@ -494,7 +494,8 @@ fn completions_and_pages_cover_the_grammar() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let ran = strake(&folder, &["completions", shell]);
         assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
-        assert!(ran.stdout.contains("_STRAKE_COMPLETE"), "{shell}");
+        let asks = ran.stdout.contains("_STRAKE_COMPLETE");
+        assert_eq!(asks, shell != "powershell", "{shell}");
     }
     let ran = strake(&folder, &["man", "pages"]);
     assert_eq!(ran.code, 0, "{}", ran.stderr);

@@ -206,3 +206,16 @@ fn names_with_colons_complete_in_a_real_bash() {
         assert_eq!(offered, expected, "{line}");
     }
 }
+
+/// Readline inserts a candidate into the line as it is, and the shell executes the line.
+#[test]
+fn a_name_with_characters_of_the_shell_is_quoted_in_bash() {
+    let served = Served::new("completion-hostile", script());
+    let folder = served.folder.join("names");
+    std::fs::create_dir_all(&folder).expect("it is made");
+    std::fs::write(folder.join("x;touch PWNED $(id)"), "").expect("it is written");
+    let line = format!("strake config restore {}/", folder.display());
+    let Some(found) = in_bash(&served, &line) else { return };
+    let quoted = format!(r"{}/x\;touch\ PWNED\ \$\(id\)", folder.display());
+    assert_eq!(found, quoted);
+}

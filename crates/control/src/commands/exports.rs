@@ -19,7 +19,7 @@ use crate::exports::requests::{forget_kept, record_of, request_of};
 use crate::exports::servers::{self, ExportServer};
 use crate::manager::Manager;
 use crate::record::reserved;
-use crate::record::store::{Config, ExportRecord};
+use crate::record::store::{Config, ExportRecord, HostRecord};
 use crate::remedy::remove_export;
 
 /// Time between two tries to offer exports that could not be offered.
@@ -75,8 +75,12 @@ impl Manager {
         self.check_open()?;
         let at = self.find_running(&request.array)?;
         let array = (self.running[at].array.name().to_string(), self.running[at].uuid());
-        lock_kept_hosts(self, request, &array.1)?;
-        let (mut record, known) = record_of(request, &self.records, array)?;
+        let kept = kept_hosts(self, request, &array.1);
+        let mut planned = self.records.config.clone();
+        planned.hosts.extend(kept.iter().cloned());
+        // A refusal changes nothing, so the hosts are locked after it.
+        let (mut record, known) = record_of(request, &planned, array)?;
+        kept.into_iter().try_for_each(|host| put_host(self, host).map(drop))?;
         if known {
             if !self.exports.trouble.contains_key(&record.name) {
                 return Ok(export_change(self, "unchanged", &record));
@@ -180,20 +184,13 @@ pub(crate) fn would_export(
     Ok(Some(record))
 }
 
-/// Records hosts that had to authenticate where the array was before: an export of it admits none of them by its name
-/// alone. One that is known here stays as it is.
-fn lock_kept_hosts(
-    manager: &mut Manager,
-    request: &CreateExportRequest,
-    array: &str,
-) -> Result<(), ControlError> {
+/// Returns the hosts of a request that are not known, and whose secrets or keys the array's members record as missing.
+fn kept_hosts(manager: &Manager, request: &CreateExportRequest, array: &str) -> Vec<HostRecord> {
     let kept = manager.records.record_of(array).map(|a| a.kept_hosts.clone()).unwrap_or_default();
-    for host in kept.into_iter().filter(|host| request.allow_hosts.contains(&host.nqn)) {
-        if manager.records.hosts.iter().all(|known| known.nqn != host.nqn) {
-            put_host(manager, host)?;
-        }
-    }
-    Ok(())
+    let is_unknown =
+        |host: &HostRecord| manager.records.hosts.iter().all(|known| known.nqn != host.nqn);
+    let wanted = kept.into_iter().filter(|host| request.allow_hosts.contains(&host.nqn));
+    wanted.filter(is_unknown).collect()
 }
 
 pub(crate) fn export_change(

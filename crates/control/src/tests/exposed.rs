@@ -5,7 +5,7 @@ use super::nvme::{HOST, SECRET, host, only_export, request};
 use super::{Testbed, check_refused, exports};
 use crate::error::ControlError;
 use crate::error::ControlErrorKind::{State, Usage};
-use crate::record::store::Config;
+use crate::record::store::{Config, Covered, HostRecord};
 use strake_api::v1::{
     AddHostRequest, CreateExportRequest, DoctorCheck, Export, ExportChange, HostChange,
     SetExportRequest,
@@ -142,4 +142,20 @@ fn an_upgrade_keeps_an_exposed_export_and_reports_it() {
     add(&control, &host(SECRET, "")).expect("a secret");
     assert_eq!(control.set_export(&accept).expect("it authenticates").result, "changed");
     assert_eq!(doctor(&control), None, "it is mended");
+}
+
+/// A refused export once locked the hosts of the array that had to authenticate elsewhere, and with that their
+/// connections to other exports.
+#[test]
+fn a_refused_export_locks_no_host() {
+    let (control, _) = Testbed::raid6(4);
+    let covered = Covered { secret: true, ..Covered::default() };
+    let kept = HostRecord { nqn: HOST.into(), covered, ..HostRecord::default() };
+    let keep = |config: &mut Config| config.arrays[0].kept_hosts.push(kept.clone());
+    control.run(|m| m.records.change(keep)).expect("it is recorded");
+    let hosts = || control.with(|m| m.list_hosts().hosts).expect("it answers");
+    check_refused(offer(&control, &on_network()), State, "--insecure");
+    assert_eq!(hosts(), []);
+    offer(&control, &insecure()).expect("the host will have a secret");
+    assert_eq!(hosts()[0].state, "locked");
 }

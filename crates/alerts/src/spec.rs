@@ -78,7 +78,7 @@ impl HookSpec {
     /// Returns the hook as it is listed: without credentials, and with no counts.
     ///
     /// # Errors
-    /// `Usage`: as [`Self::check`], without the check of the program.
+    /// `Usage`: as `check`, without the check of the program.
     pub fn listed(&self) -> Result<v1::Hook, AlertError> {
         Checked::new(self.clone()).map(|hook| hook.listed())
     }

@@ -9,7 +9,7 @@ use rustix::net::sockopt;
 use std::os::fd::AsFd;
 
 /// Sets the options of an accepted TCP socket. The connection of a peer whose machine failed ends within
-/// [`DEAD_PEER_TIME_MAX`](crate::limits::DEAD_PEER_TIME_MAX), also while the peer has data to acknowledge. The same
+/// [`DEAD_PEER_TIME_MAX`], also while the peer has data to acknowledge. The same
 /// applies to a peer that reads nothing for this time although data for it are due.
 ///
 /// A failure of these settings is no reason to reject a peer.

@@ -26,6 +26,9 @@ use crate::way::Setting;
 /// describe the needs of a hook.
 const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
+/// The exit code with which a program asks for another attempt (`EX_TEMPFAIL`, sysexits.h(3head)).
+pub const TRY_AGAIN: u8 = 75;
+
 /// Maximum number of bytes of one environment variable.
 const VARIABLE_BYTES_MAX: usize = 256;
 
@@ -39,7 +42,13 @@ impl Program {
         // The program ran, so it may have notified a person. Another attempt could notify the person twice.
         let ended = setting.in_time(run.ended()).await;
         let (status, said) = ended.map_err(|failure| Failure::lasting(failure.what))?;
-        if status.success() { Ok(()) } else { Err(Failure::lasting(ending(status, &said))) }
+        match status.code() {
+            Some(0) => Ok(()),
+            Some(code) if code == i32::from(TRY_AGAIN) => {
+                Err(Failure::passing(ending(status, &said)))
+            }
+            _ => Err(Failure::lasting(ending(status, &said))),
+        }
     }
 }
 

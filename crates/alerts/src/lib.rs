@@ -40,6 +40,7 @@ mod webhook;
 pub use alerts::{Added, Alerts, KIND_HOOK_FAILED, Settings, Stopped};
 pub use clock::{Clock, Sleep, SystemClock};
 pub use error::{AlertError, AlertErrorKind};
+pub use exec::TRY_AGAIN;
 pub use limits::Limits;
 pub use notice::DOCUMENT_VERSION;
 pub use program::Programs;

@@ -9,7 +9,7 @@ use crate::limits::{
     CALL_TIMEOUT, KILL_TIMEOUT, LOG_TAIL_BYTES, PROBE_TIMEOUT, SETTLE_TIMEOUT, START_ATTEMPTS,
     START_RETRY, STOP_ATTEMPTS,
 };
-use crate::{beside, paths};
+use crate::{beside, paths, service};
 use rustix::process::{Pid, test_kill_process};
 use std::ffi::OsString;
 use std::fs::File;
@@ -29,12 +29,6 @@ const VARIABLES: &[u8] = b"STRAKE_";
 
 /// Variables that are options of the daemon, as it records them.
 const OPTIONS: [&str; 4] = ["STRAKE_METRICS", "STRAKE_KERNEL", "STRAKE_CONFIG", "RUST_LOG"];
-
-/// State directory of the service, `StateDirectory=` of packaging/straked.service.
-const SERVICE_STATE: &str = "/var/lib/strake";
-
-/// Folder of the socket of the service, `RuntimeDirectory=` of packaging/straked.service.
-const SERVICE_RUNTIME: &str = "/run/strake";
 
 /// How to start a daemon.
 #[derive(Clone, Debug)]
@@ -156,7 +150,7 @@ fn check_of(file: &Path) -> Command {
             command.env_remove(variable);
         }
     }
-    command.env("STATE_DIRECTORY", SERVICE_STATE).env("RUNTIME_DIRECTORY", SERVICE_RUNTIME);
+    command.env("STATE_DIRECTORY", service::STATE).env("RUNTIME_DIRECTORY", service::RUNTIME);
     command
 }
 

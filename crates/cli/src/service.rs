@@ -1,12 +1,16 @@
 //! The service of the package, which starts the daemon with its own user and configuration.
 
+use crate::connect::socket_for;
 use std::path::Path;
 
 /// Name of the unit, packaging/straked.service.
 const UNIT: &str = "straked.service";
 
-/// Socket of the service.
-const SOCKET: &str = "/run/strake/straked.sock";
+/// State directory of the service, `StateDirectory=` of its unit.
+pub const STATE: &str = "/var/lib/strake";
+
+/// Folder of the socket of the service, `RuntimeDirectory=` of its unit.
+pub const RUNTIME: &str = "/run/strake";
 
 /// The folder that exists if systemd is the service manager (sd_booted(3)).
 const BOOTED: &str = "/run/systemd/system";
@@ -26,7 +30,9 @@ pub const START: &str = "systemctl start straked";
 /// Returns whether the service is installed and its daemon would listen on `socket`.
 #[must_use]
 pub fn is_installed_for(socket: &Path) -> bool {
-    socket == Path::new(SOCKET) && Path::new(BOOTED).is_dir() && is_in(&FOLDERS.map(Path::new))
+    socket_for(true, None).as_deref() == Some(socket)
+        && Path::new(BOOTED).is_dir()
+        && is_in(&FOLDERS.map(Path::new))
 }
 
 /// Returns whether the first unit in `folders` can be started. A link to /dev/null prevents the start.

@@ -61,7 +61,7 @@ pub use history::Outcome;
 pub use manager::{Manager, Options};
 pub use measures::Measure;
 pub use record::store::{ArrayRecord, Config, ExportRecord, Store};
-pub use strake_alerts::Programs;
+pub use strake_alerts::{Programs, TRY_AGAIN};
 pub use strake_engine::{ArrayLatencies, IoLimits, Latencies, LatencyCounts};
 
 #[cfg(test)]

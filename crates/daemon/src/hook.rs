@@ -3,14 +3,13 @@
 //! The daemon starts its own program with a hidden option. That process takes a new session and lower limits, and then
 //! becomes the program of the hook. A process cannot do this between fork and exec without unsafe code.
 
-use std::io::{Error, ErrorKind};
+use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, setsid};
-use strake_control::Programs;
+use strake_control::{Programs, TRY_AGAIN};
 
 use crate::args::RUN_HOOK;
 use crate::contain::Places;
@@ -20,12 +19,6 @@ const OWN: &str = "/proc/self/exe";
 
 /// The exit code if the program cannot be started, as of a shell (POSIX.1-2017, 2.8.2).
 const NOT_STARTED: u8 = 126;
-
-/// Number of attempts to start a program.
-const TRIES: u32 = 20;
-
-/// Time between two attempts.
-const RETRY: Duration = Duration::from_millis(100);
 
 /// The limits of a hook, each lower than that of the daemon: no core dumps; few open files, because some programs walk
 /// through all possible numbers; little locked memory; and processor time, so that a program that left its group and
@@ -46,7 +39,7 @@ pub fn programs(places: &Places) -> Programs {
 /// Becomes the program at `path`. Returns only after a failure, which is the output of the hook.
 pub fn run(path: &Path) -> ExitCode {
     let why = match prepare() {
-        Ok(()) => become_program(path),
+        Ok(()) => Command::new(path).exec(),
         Err(error) => error,
     };
     let next = match why.kind() {
@@ -56,19 +49,7 @@ pub fn run(path: &Path) -> ExitCode {
         _ => "",
     };
     eprintln!("cannot start {}: {why}{next}", path.display());
-    ExitCode::from(NOT_STARTED)
-}
-
-/// Becomes the program, and repeats this after a passing error. Returns the last error.
-fn become_program(path: &Path) -> Error {
-    for _ in 1..TRIES {
-        let error = Command::new(path).exec();
-        if !is_passing(error.kind()) {
-            return error;
-        }
-        std::thread::sleep(RETRY);
-    }
-    Command::new(path).exec()
+    ExitCode::from(if is_passing(why.kind()) { TRY_AGAIN } else { NOT_STARTED })
 }
 
 /// Whether the error ends without a change by the operator: the file is still open for writing after an installation,

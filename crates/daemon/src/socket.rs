@@ -1,4 +1,4 @@
-//! The Unix socket of the daemon, which only permitted clients may use.
+//! The Unix socket of the daemon.
 //!
 //! Without further groups, the socket has mode 0660, so the file system already refuses other users. The daemon also
 //! identifies each client ([`Admission::identify`]).

@@ -129,7 +129,6 @@ impl Stream {
 
     pub(crate) fn put(&mut self, mut bytes: &[u8], until: Until) -> Result<(), Reason> {
         while !bytes.is_empty() {
-            until.left()?;
             match self.wire.send(&[IoSlice::new(bytes)]) {
                 Ok(sent) => bytes = &bytes[sent..],
                 Err(error) => self.wait_for(PollFlags::OUT, error, until)?,

@@ -73,7 +73,6 @@ impl Server {
         let registry = Arc::new(Registry::new(cores.len(), config.connections_per_export_max));
         let setup = Setup {
             thread: "strake-nbd",
-            worker_thread: "strake-nbd-step",
             peers: "NBD clients",
             connections_max: config.connections_max,
             // The limit of connections suffices.

@@ -43,7 +43,8 @@ impl Stop {
 
 /// A peer whose negotiation has not finished.
 struct Candidate<P: Protocol> {
-    number: u64,
+    /// The identity of the candidate, which also shows the worker that it still exists.
+    id: Arc<()>,
     peer: Peer,
     ticket: Ticket,
     handshake: Progress<P>,
@@ -59,10 +60,8 @@ struct Candidate<P: Protocol> {
     /// The time limit of the current part, if it has one.
     part_deadline: Option<Nanos>,
     ending: Ending,
-    /// The length of the input of the last step that took nothing, and would take nothing again.
-    tried: usize,
-    /// Shows the worker that the candidate still exists.
-    alive: Arc<()>,
+    /// The last step took nothing, and would take nothing again without more input.
+    needs_input: bool,
 }
 
 /// The negotiation with a candidate.
@@ -72,6 +71,8 @@ enum Progress<P: Protocol> {
     AtWorker,
     /// The worker has executed this step.
     Stepped(P::Handshake, Step<P::Admission>),
+    /// A step has panicked.
+    Failed,
 }
 
 /// The action after the output of a candidate was sent.
@@ -102,8 +103,6 @@ pub(crate) struct Acceptor<P: Protocol> {
     /// Steps and rounds that panicked. Relaxed, as above.
     panics: Arc<AtomicU64>,
     candidates: Vec<Candidate<P>>,
-    /// The number of the next candidate.
-    next_number: u64,
     worker: StepWorker<P>,
     failed_handshakes: FailedHandshakes,
     /// Peers rejected at the limit of their address since the last pause.
@@ -119,10 +118,10 @@ impl<P: Protocol> Acceptor<P> {
         lanes: Vec<Lane<P>>,
         setup: Setup,
         stopping: Stop,
-    ) -> io::Result<Self> {
+        worker: StepWorker<P>,
+    ) -> Self {
         let tickets = Arc::new(AtomicU32::new(0));
-        let worker = StepWorker::new(setup.worker_thread, Arc::clone(&protocol))?;
-        Ok(Self {
+        Self {
             listener,
             protocol,
             lanes,
@@ -132,7 +131,6 @@ impl<P: Protocol> Acceptor<P> {
             turned_away: Arc::default(),
             panics: Arc::default(),
             candidates: Vec::new(),
-            next_number: 0,
             worker,
             failed_handshakes: FailedHandshakes::new(
                 setup.candidates_max,
@@ -140,7 +138,7 @@ impl<P: Protocol> Acceptor<P> {
             ),
             refused: 0,
             resting: None,
-        })
+        }
     }
 
     /// The counter of peers that were closed because there was no ticket.
@@ -250,10 +248,8 @@ impl<P: Protocol> Acceptor<P> {
             return;
         };
         let (handshake, out) = self.protocol.greet(address);
-        let number = self.next_number;
-        self.next_number += 1;
         self.candidates.push(Candidate {
-            number,
+            id: Arc::default(),
             peer: Peer::new(socket, Input::new(self.setup.input_bytes)),
             ticket,
             handshake: Progress::Here(handshake),
@@ -264,8 +260,7 @@ impl<P: Protocol> Acceptor<P> {
             deadline: now.plus(self.setup.handshake_time_max),
             part_deadline: None,
             ending: Ending::None,
-            tried: 0,
-            alive: Arc::default(),
+            needs_input: false,
         });
     }
 
@@ -301,15 +296,14 @@ impl<P: Protocol> Acceptor<P> {
     fn take_steps(&mut self) {
         for Stepped { candidate, result } in self.worker.take() {
             self.panics.fetch_add(u64::from(result.is_none()), Ordering::Relaxed);
-            let place = self.candidates.iter_mut().find(|known| known.number == candidate);
-            let Some(candidate) = place else { continue };
+            let is_it = |known: &&mut Candidate<P>| Arc::as_ptr(&known.id) == candidate.as_ptr();
+            let Some(candidate) = self.candidates.iter_mut().find(is_it) else { continue };
             match result {
                 Some(StepResult { handshake, out, step }) => {
                     candidate.out = out;
                     candidate.handshake = Progress::Stepped(handshake, step);
                 }
-                // It is closed at its deadline.
-                None => candidate.deadline = Nanos::default(),
+                None => candidate.handshake = Progress::Failed,
             }
         }
     }
@@ -403,6 +397,7 @@ impl<P: Protocol> Candidate<P> {
         loop {
             let (handshake, step) = match self.take_progress() {
                 Progress::AtWorker => return Fate::Waits,
+                Progress::Failed => return Fate::Gone,
                 Progress::Stepped(handshake, step) => (handshake, step),
                 Progress::Here(mut handshake) => {
                     // Everything is sent before the next step.
@@ -414,30 +409,31 @@ impl<P: Protocol> Candidate<P> {
                         self.handshake = Progress::Here(handshake);
                         return Fate::Waits;
                     }
+                    if self.needs_input {
+                        let received = self.peer.fill();
+                        self.needs_input = received.bytes() == 0;
+                        self.handshake = Progress::Here(handshake);
+                        match received {
+                            Received::Full(_) | Received::Short(_) => continue,
+                            Received::Blocked => return Fate::Waits,
+                            Received::Ended | Received::Broken(_) => return Fate::Gone,
+                        }
+                    }
                     let input = self.peer.input().bytes();
-                    let step = if self.tried > 0 && input.len() == self.tried {
-                        Step { taken: 0, next: Next::More }
-                    } else if protocol.is_costly(&handshake, input) {
+                    if protocol.is_costly(&handshake, input) {
                         return self.submit(handshake, worker);
-                    } else {
-                        protocol.step(&mut handshake, input, &mut self.out)
-                    };
+                    }
+                    let step = protocol.step(&mut handshake, input, &mut self.out);
                     (handshake, step)
                 }
             };
             let Step { taken, next } = step;
-            let waits = taken == 0 && matches!(next, Next::More);
-            self.tried = if waits { self.peer.input().bytes().len() } else { 0 };
+            self.needs_input = taken == 0 && matches!(next, Next::More);
             self.peer.input().consume(taken);
             self.note_part(now, protocol.part_time_max(&handshake));
             self.handshake = Progress::Here(handshake);
             match next {
-                Next::More if taken > 0 => {}
-                Next::More => match self.peer.fill() {
-                    Received::Full(_) | Received::Short(_) => {}
-                    Received::Blocked => return Fate::Waits,
-                    Received::Ended | Received::Broken(_) => return Fate::Gone,
-                },
+                Next::More => {}
                 Next::Secure(channel) => self.peer.secure(channel),
                 Next::Serve(admission) => return Fate::Served(admission),
                 Next::Close => self.ending = Ending::Close,
@@ -455,10 +451,9 @@ impl<P: Protocol> Candidate<P> {
         handshake: P::Handshake,
         worker: &mut StepWorker<P>,
     ) -> Fate<P::Admission> {
-        let (candidate, place) = (self.number, self.place);
+        let (candidate, place) = (Arc::downgrade(&self.id), self.place);
         let input = self.peer.input().bytes().to_vec();
-        let alive = Arc::downgrade(&self.alive);
-        match worker.submit(StepJob { candidate, place, handshake, input, alive }) {
+        match worker.submit(StepJob { candidate, place, handshake, input }) {
             true => Fate::Waits,
             false => Fate::Gone,
         }

@@ -59,10 +59,4 @@ pub const PROBE_AFTER: Duration = Duration::from_secs(60);
 /// Interval of these probes.
 pub const PROBE_EVERY: Duration = Duration::from_secs(15);
 
-/// Unanswered probes after which the connection ends.
-pub const PROBES_MAX: u32 = 4;
-
-const _: () = assert!(
-    PROBE_AFTER.as_secs() + PROBES_MAX as u64 * PROBE_EVERY.as_secs()
-        == DEAD_PEER_TIME_MAX.as_secs()
-);
+const _: () = assert!(PROBE_AFTER.as_secs() < DEAD_PEER_TIME_MAX.as_secs());

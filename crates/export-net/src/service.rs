@@ -7,6 +7,7 @@ use crate::limits::REPEAT_AFTER;
 use crate::pools::{PoolSizes, Pools};
 use crate::protocol::{CoreContext, Listener, Protocol};
 use crate::session_poller::{Order, SessionPoller};
+use crate::step_worker::StepWorker;
 use crate::stock::Stock;
 use std::io;
 use std::rc::Rc;
@@ -23,8 +24,6 @@ use strake_units::Nanos;
 pub struct Setup {
     /// The name of the accepting thread.
     pub thread: &'static str,
-    /// The name of the thread that executes costly steps of negotiations.
-    pub worker_thread: &'static str,
     /// The plural noun for peers in messages.
     pub peers: &'static str,
     /// Concurrent connections, negotiating or served.
@@ -174,12 +173,9 @@ impl<P: Protocol> Service<P> {
             ExportError::system(ExportErrorKind::System, what, source)
         };
         let (stop, stopping) = Stop::pair().map_err(no_thread)?;
+        let worker = StepWorker::new(setup.thread, Arc::clone(&protocol)).map_err(no_thread)?;
         let lanes = open_lanes(cores, &protocol, &setup)?;
-        let acceptor = Acceptor::new(listener, protocol, lanes.clone(), setup, stopping);
-        let acceptor = acceptor.map_err(|source| {
-            lanes.iter().cloned().for_each(Lane::close);
-            no_thread(source)
-        })?;
+        let acceptor = Acceptor::new(listener, protocol, lanes.clone(), setup, stopping, worker);
         let (turned_away, panics) = (acceptor.turned_away(), acceptor.panics());
         match Builder::new().name(setup.thread.into()).spawn(move || acceptor.run()) {
             Ok(thread) => Ok(Self { lanes, stop, turned_away, panics, thread: Some(thread) }),

@@ -8,27 +8,29 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Weak, mpsc};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Weak};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 use strake_reactor::monotonic;
 use strake_units::Nanos;
 
+/// The end of the name of the thread.
+pub(crate) const WORKER_SUFFIX: &str = "-st";
+
 /// A step to execute.
 pub(crate) struct StepJob<P: Protocol> {
-    /// The number of the candidate.
-    pub(crate) candidate: u64,
+    /// The candidate. It dangles when the candidate was closed; its step is then not executed.
+    pub(crate) candidate: Weak<()>,
     /// The address of the candidate, as in [`FairQueue`].
     pub(crate) place: Option<IpAddr>,
     pub(crate) handshake: P::Handshake,
     pub(crate) input: Vec<u8>,
-    /// Dangles when the candidate was closed; its step is then not executed.
-    pub(crate) alive: Weak<()>,
 }
 
 /// An executed step.
 pub(crate) struct Stepped<P: Protocol> {
-    pub(crate) candidate: u64,
+    pub(crate) candidate: Weak<()>,
     /// `None` if the step panicked.
     pub(crate) result: Option<StepResult<P>>,
 }
@@ -42,7 +44,8 @@ pub(crate) struct StepResult<P: Protocol> {
 
 /// The thread, which starts with its first job.
 pub(crate) struct StepWorker<P: Protocol> {
-    name: &'static str,
+    /// The name of the acceptor's thread; that of this thread is derived from it.
+    acceptor: &'static str,
     protocol: Arc<P>,
     /// Counts executed steps that were not taken.
     executed: Arc<OwnedFd>,
@@ -56,9 +59,9 @@ struct Running<P: Protocol> {
 }
 
 impl<P: Protocol> StepWorker<P> {
-    pub(crate) fn new(name: &'static str, protocol: Arc<P>) -> io::Result<Self> {
+    pub(crate) fn new(acceptor: &'static str, protocol: Arc<P>) -> io::Result<Self> {
         let executed = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        Ok(Self { name, protocol, executed, running: None })
+        Ok(Self { acceptor, protocol, executed, running: None })
     }
 
     /// The descriptor that is readable when a step was executed.
@@ -68,8 +71,6 @@ impl<P: Protocol> StepWorker<P> {
 
     /// Submits a job. Returns false if the operating system has no thread for it.
     pub(crate) fn submit(&mut self, job: StepJob<P>) -> bool {
-        // A thread that has ended was ended by a panic outside of a step, which the panic hook has reported.
-        self.running.take_if(|running| running.thread.is_finished());
         if self.running.is_none() {
             self.running = self.start().ok();
         }
@@ -81,7 +82,9 @@ impl<P: Protocol> StepWorker<P> {
         let (results, stepped) = mpsc::channel();
         let (protocol, executed) = (Arc::clone(&self.protocol), Arc::clone(&self.executed));
         let worker = Worker { protocol, waiting, results, executed, queue: FairQueue::default() };
-        let thread = Builder::new().name(self.name.into()).spawn(move || worker.run())?;
+        // The kernel keeps 15 characters of a name.
+        let name = format!("{}{WORKER_SUFFIX}", self.acceptor);
+        let thread = Builder::new().name(name).spawn(move || worker.run())?;
         Ok(Running { jobs, stepped, thread })
     }
 
@@ -113,48 +116,35 @@ struct Worker<P: Protocol> {
 }
 
 impl<P: Protocol> Worker<P> {
-    /// Executes jobs until the acceptor ends.
+    /// Executes jobs until the acceptor ends. A peer that connects again and again leaves jobs of closed candidates
+    /// behind, which are removed.
     fn run(mut self) {
         loop {
+            for job in self.waiting.try_iter() {
+                self.queue.push(job.place, job);
+            }
+            self.queue.retain(|job| job.candidate.strong_count() > 0);
             let now = monotonic();
             let waited = match self.queue.next(now) {
                 Next::Item(place, job) => {
                     self.execute(place, job, now);
-                    match self.waiting.try_recv() {
-                        Err(mpsc::TryRecvError::Empty) => continue,
-                        Err(mpsc::TryRecvError::Disconnected) => return,
-                        Ok(job) => Ok(job),
-                    }
+                    continue;
                 }
                 Next::At(time) => {
                     self.waiting.recv_timeout(Duration::from_nanos(time.since(now).0))
                 }
-                Next::Nothing => {
-                    self.waiting.recv().map_err(|_| mpsc::RecvTimeoutError::Disconnected)
-                }
+                Next::Nothing => self.waiting.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
             match waited {
-                Ok(job) => self.add(job),
-                Err(mpsc::RecvTimeoutError::Timeout) => {}
-                Err(mpsc::RecvTimeoutError::Disconnected) => return,
+                Ok(job) => self.queue.push(job.place, job),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
             }
         }
     }
 
-    /// Adds a job and the jobs behind it. A peer that connects again and again leaves jobs of closed candidates behind,
-    /// which are removed.
-    fn add(&mut self, job: StepJob<P>) {
-        self.queue.retain(|job| job.alive.strong_count() > 0);
-        for job in std::iter::once(job).chain(self.waiting.try_iter()) {
-            self.queue.push(job.place, job);
-        }
-    }
-
     fn execute(&mut self, place: Option<IpAddr>, job: StepJob<P>, began: Nanos) {
-        let StepJob { candidate, mut handshake, input, alive, .. } = job;
-        if alive.strong_count() == 0 {
-            return;
-        }
+        let StepJob { candidate, mut handshake, input, .. } = job;
         // The panic hook reports a panic. The handshake is then dropped, and the candidate is closed.
         let result = catch_unwind(AssertUnwindSafe(|| {
             let mut out = Vec::new();

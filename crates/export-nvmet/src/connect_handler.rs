@@ -74,8 +74,7 @@ impl ConnectHandler {
         })
     }
 
-    /// The rejection of a controller. This follows the authentication, so that no other host can cause the
-    /// report.
+    /// The rejection of a controller. This follows the authentication, so that no other host can cause the report.
     fn not_added(&self, why: NotAdded, host: &str) -> Refusal {
         match why {
             NotAdded::NumberTaken => Refusal::plain(Status::BUSY),

@@ -60,14 +60,6 @@ pub(crate) enum Withdrawn {
     Namespace(Arc<Subsystem>, Option<Arc<Served>>),
 }
 
-/// The authentication keys of a host.
-#[derive(Clone)]
-struct HostKeys {
-    current: Keys,
-    /// Replaced keys that are still valid.
-    old: Option<Keys>,
-}
-
 /// All subsystems of a target. It is used by control threads, and by data cores for admin commands.
 pub(crate) struct Registry {
     /// `None` after the target was stopped.
@@ -75,7 +67,6 @@ pub(crate) struct Registry {
     cores: Vec<CoreHandle>,
     connections_per_export: u32,
     pause_time_max: Nanos,
-    proof_groups: Groups,
     /// Incremented by every change of the discovery log page.
     generation: AtomicU64,
     pub(crate) discovery_connections: Arc<DiscoveryConnections>,
@@ -84,8 +75,8 @@ pub(crate) struct Registry {
     referrals: Mutex<Vec<Referral>>,
     /// The thread that changes reservations.
     pub(crate) reservation_thread: ReservationThread,
-    /// Authentication keys of hosts, by NQN.
-    keys: Mutex<BTreeMap<String, HostKeys>>,
+    /// The valid authentication keys of hosts, newest first, by NQN.
+    keys: Mutex<BTreeMap<String, Vec<Keys>>>,
     /// TLS keys of hosts that must use TLS.
     pub(crate) tls: TlsKeys,
     /// Counters of rejected hosts.
@@ -108,7 +99,6 @@ impl Registry {
             cores,
             connections_per_export: config.connections_per_export_max,
             pause_time_max: config.pause_time_max,
-            proof_groups: config.proof_groups,
             generation: AtomicU64::new(1),
             discovery_connections: Arc::new(DiscoveryConnections::new(config.visit_silence_max)),
             discovery_log: DiscoveryLog::default(),
@@ -527,13 +517,13 @@ impl Registry {
         Ok(Claim { controller, queue: connect.queue })
     }
 
-    /// Sets the authentication keys of a host, and replaced ones that are still valid; without keys, its NQN is
-    /// sufficient. Existing connections stay.
-    pub(crate) fn set_keys(&self, host: &str, keys: Option<Keys>, old: Option<Keys>) {
+    /// Sets the valid authentication keys of a host, newest first; without keys, its NQN is sufficient. Existing
+    /// connections stay.
+    pub(crate) fn set_keys(&self, host: &str, keys: Vec<Keys>) {
         let mut known = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
-        match keys {
-            Some(current) => known.insert(host.to_owned(), HostKeys { current, old }),
-            None => known.remove(host),
+        match keys.is_empty() {
+            false => known.insert(host.to_owned(), keys),
+            true => known.remove(host),
         };
     }
 
@@ -553,8 +543,7 @@ impl Registry {
         fresh.sequence = u32::from_le_bytes(sequence).max(1);
         let names =
             auth::Names { host: names.host.to_owned(), subsystem: names.subsystem.to_owned() };
-        let HostKeys { current, old } = keys.clone();
-        Ok(Some(Exchange::new(names, current, fresh, self.proof_groups).or(old)))
+        Ok(Some(Exchange::new(names, keys.clone(), fresh, Groups::default())))
     }
 }
 

@@ -26,7 +26,7 @@ use strake_export_net::limits::BACKLOG;
 use strake_export_net::{
     ExportError, ExportErrorKind, ExportStats, Listener, PoolSizes, Removal, Service, Setup,
 };
-use strake_nvme_auth::{Groups, Keys, TlsKey};
+use strake_nvme_auth::{Keys, TlsKey};
 use strake_reactor::CoreHandle;
 use strake_units::Nanos;
 
@@ -43,8 +43,6 @@ pub struct TargetConfig {
     pub handshake_time_max: Nanos,
     /// Time for which a failed handshake still counts against its address.
     pub failed_handshake_time: Nanos,
-    /// Groups of DH-HMAC-CHAP that the target accepts.
-    pub proof_groups: Groups,
     /// Keep-alive timeout of a discovery connection whose host requests none.
     pub visit_silence_max: Nanos,
     /// Time for which commands wait for the next device of a paused namespace.
@@ -61,7 +59,6 @@ impl Default for TargetConfig {
             stock: STOCK,
             handshake_time_max: HANDSHAKE_TIME_MAX,
             failed_handshake_time: FAILED_HANDSHAKE_TIME,
-            proof_groups: Groups::default(),
             visit_silence_max: VISIT_SILENCE_MAX,
             pause_time_max: PAUSE_TIME_MAX,
             drain_time_max: Duration::from_secs(DRAIN_SECONDS_MAX),
@@ -175,7 +172,6 @@ impl Target {
         let registry = Arc::new(Registry::new(cores.clone(), &config, reservation_thread));
         let setup = Setup {
             thread: "strake-nvmet",
-            worker_thread: "strake-nvmet-st",
             peers: "NVMe/TCP hosts",
             connections_max: config.connections_max,
             candidates_max: CANDIDATES_MAX,
@@ -300,12 +296,12 @@ impl Target {
     /// Requires a host to authenticate with these keys when it connects, except to the discovery controller. With
     /// `None`, the host needs no authentication. Existing connections stay.
     pub fn set_keys(&self, host: &str, keys: Option<Keys>) {
-        self.set_keys_with_old(host, keys, None);
+        self.set_proof_keys(host, keys.into_iter().collect());
     }
 
-    /// As [`set_keys`](Self::set_keys). The host may also use the replaced keys `old`.
-    pub fn set_keys_with_old(&self, host: &str, keys: Option<Keys>, old: Option<Keys>) {
-        self.registry.set_keys(host, keys, old);
+    /// As [`set_keys`](Self::set_keys). The host may use any of the keys, which are ordered newest first.
+    pub fn set_proof_keys(&self, host: &str, keys: Vec<Keys>) {
+        self.registry.set_keys(host, keys);
     }
 
     /// Requires a host to use TLS with this key for every connection, including discovery; with `None`, TLS is

@@ -293,7 +293,7 @@ fn replaced_keys_are_accepted_until_they_are_withdrawn() {
         say(&mut host, &reply(&challenge, known, false).0);
         hear(&mut host, 4096).0[..2] != [1, 3]
     };
-    machine.target.set_keys_with_old(HOST, Some(new.clone()), Some(old));
+    machine.target.set_proof_keys(HOST, vec![new.clone(), old]);
     assert_eq!([fails(SECRET), fails(OTHER)], [false, false]);
     machine.target.set_keys(HOST, Some(new));
     assert_eq!([fails(SECRET), fails(OTHER)], [true, false]);
@@ -359,7 +359,20 @@ fn false_proof() -> Vec<u8> {
     .concat()
 }
 
-/// The thread that accepts connections once computed for every peer, up to tens of milliseconds at a time.
+/// The thread that accepts connections must not compute for its peers: that once took up to tens of milliseconds at a
+/// time. Over plain TCP, only authentication starts the worker.
+#[test]
+fn a_worker_computes_the_proofs() {
+    let machine = range_locked();
+    let (mut admin, _) = connect(&machine, 0, 0xffff);
+    prove(&mut admin, Hash::Sha256, Group::Ffdhe2048, false);
+    let tasks = std::fs::read_dir("/proc/self/task").expect("this process has threads");
+    let mut names = tasks.flatten().map(|task| std::fs::read_to_string(task.path().join("comm")));
+    let is_worker = |name: &String| name.trim_end() == "strake-nvmet-st";
+    assert!(names.any(|name| name.is_ok_and(|name| is_worker(&name))), "no worker computes");
+}
+
+/// Programs that never prove anything do not keep a host from its turn.
 #[test]
 fn a_host_proves_itself_while_programs_of_other_addresses_never_do() {
     let machine = range_locked();

@@ -12,7 +12,7 @@ use strake_export_nvmet::{
 };
 use strake_nvme_wire::Sgl;
 use strake_nvme_wire::nvm::opcode;
-use strake_tls::limits::{BARREN_RECORD_PRICE, CREDIT_MAX};
+use strake_tls::limits::{CONTROL_RECORD_PRICE, CREDIT_MAX};
 use strake_tls::{Client, TlsError};
 use strake_units::{BlockSize, CoreIndex, Nanos};
 
@@ -451,7 +451,7 @@ fn a_host_that_changes_keys_with_every_command_is_disconnected() {
             break;
         }
         answered += 1;
-        assert!(answered <= CREDIT_MAX / BARREN_RECORD_PRICE + 1, "it goes on for ever");
+        assert!(answered <= CREDIT_MAX / CONTROL_RECORD_PRICE + 1, "it stays connected");
     }
     assert_eq!(neighbour.write(0, &pattern(1)), 0, "another host is served");
 }

@@ -84,9 +84,8 @@ pub enum Answer {
 /// An authentication transaction on one queue.
 pub struct Exchange {
     names: Names,
-    keys: Keys,
-    /// Keys that were replaced and are still valid.
-    old: Option<Keys>,
+    /// The valid keys, newest first.
+    keys: Vec<Keys>,
     fresh: Fresh,
     groups: Groups,
     transaction: u16,
@@ -104,16 +103,10 @@ pub(crate) const GROUPS: [Group; 6] = [
 ];
 
 impl Exchange {
-    /// Begins one that uses a group of `groups`.
+    /// Begins one that uses a group of `groups`. The host may have any of `keys`, newest first.
     #[must_use]
-    pub const fn new(names: Names, keys: Keys, fresh: Fresh, groups: Groups) -> Self {
-        Self { names, keys, old: None, fresh, groups, transaction: 0, state: State::Negotiating }
-    }
-
-    /// Accepts also the keys that `old` has, with which the host may still be configured.
-    #[must_use]
-    pub fn or(self, old: Option<Keys>) -> Self {
-        Self { old, ..self }
+    pub const fn new(names: Names, keys: Vec<Keys>, fresh: Fresh, groups: Groups) -> Self {
+        Self { names, keys, fresh, groups, transaction: 0, state: State::Negotiating }
     }
 
     /// Takes a message of the host.
@@ -177,12 +170,11 @@ impl Exchange {
             transaction: self.transaction,
         };
         let ours = challenge(own, self.fresh.sequence);
-        let known = [Some(&self.keys), self.old.as_ref()].into_iter().flatten();
-        let mut proven = known.filter(|keys| {
+        let proven = |keys: &&Keys| {
             let expected = respond(Side::Host, &keys.host, &self.names, &ours);
             is_same(&expected, reply.response)
-        });
-        let keys = proven.next().ok_or(Failure::Refused)?;
+        };
+        let keys = self.keys.iter().find(proven).ok_or(Failure::Refused)?;
         let response = match (reply.challenge, &keys.controller) {
             (None, _) => None,
             // What was asked of the host is not answered for it.

@@ -29,7 +29,8 @@ pub struct Groups(u8);
 
 impl Groups {
     /// Every group, also the one that is none.
-    pub const ALL: Self = Self(0b11_1111);
+    #[cfg(test)]
+    pub(crate) const ALL: Self = Self(0b11_1111);
 
     /// The set of these groups.
     #[must_use]
@@ -172,12 +173,9 @@ impl Group {
         secret.set_const_time();
         let mut power = BigNum::new_secure()?;
         let mut context = BigNumContext::new_secure()?;
-        let result = power.mod_exp(base, &secret, &prime, &mut context);
-        let bytes = result.and_then(|()| power.to_vec_padded(self.bytes() as i32));
-        // `BN_free` does not overwrite them.
-        secret.clear();
-        power.clear();
-        bytes
+        power.mod_exp(base, &secret, &prime, &mut context)?;
+        // OpenSSL overwrites secure numbers when it frees them.
+        power.to_vec_padded(self.bytes() as i32)
     }
 }
 

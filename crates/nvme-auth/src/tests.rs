@@ -190,7 +190,7 @@ fn both_sides_prove_themselves_as_another_program_computed_it() {
         let (hash, group, public, [host, controller]) = host_of(vector);
         assert_eq!(hex(&host[..16]), vector.responses[0], "{hash:?} {group:?}");
         assert_eq!(hex(&controller[..16]), vector.responses[1], "{hash:?} {group:?}");
-        let mut exchange = Exchange::new(names(), keys(vector), fresh(), Groups::ALL);
+        let mut exchange = Exchange::new(names(), vec![keys(vector)], fresh(), Groups::ALL);
         assert_eq!(exchange.take(&negotiate(&[vector.hash], &[vector.group])), Answer::Goes);
         let (challenge, answer) = exchange.give();
         assert_eq!((answer, challenge[..2].to_vec()), (Answer::Goes, vec![1, 1]));
@@ -214,7 +214,7 @@ fn a_host_that_asks_for_no_proof_is_done_earlier() {
     let vector = &VECTORS[0];
     let (hash, _, public, [host, _]) = host_of(vector);
     let keys = Keys { controller: None, ..keys(vector) };
-    let mut exchange = Exchange::new(names(), keys, fresh(), Groups::ALL);
+    let mut exchange = Exchange::new(names(), vec![keys], fresh(), Groups::ALL);
     exchange.take(&negotiate(&[1], &[0]));
     exchange.give();
     assert_eq!(exchange.take(&reply(hash, &host, None, &public)), Answer::Goes);
@@ -224,7 +224,7 @@ fn a_host_that_asks_for_no_proof_is_done_earlier() {
 
 /// Continues until the reply, and returns how it was received.
 fn check(vector: &Vector, keys: Keys, message: &[u8]) -> Option<Failure> {
-    let mut exchange = Exchange::new(names(), keys, fresh(), Groups::ALL);
+    let mut exchange = Exchange::new(names(), vec![keys], fresh(), Groups::ALL);
     exchange.take(&negotiate(&[vector.hash], &[vector.group]));
     exchange.give();
     exchange.take(message);
@@ -301,14 +301,14 @@ fn the_best_of_what_a_host_offers_is_chosen() {
         (&[1], &[], Err(Failure::Group)),
         (&[1], &[6, 255], Err(Failure::Group)),
     ] {
-        let mut exchange = Exchange::new(names(), keys(vector), fresh(), Groups::ALL);
+        let mut exchange = Exchange::new(names(), vec![keys(vector)], fresh(), Groups::ALL);
         exchange.take(&negotiate(hashes, groups));
         let failure = exchange.failure();
         let (message, _) = exchange.give();
         let chosen = failure.map_or_else(|| Ok((message[8], message[9])), Err);
         assert_eq!(chosen, wanted, "{hashes:?} {groups:?}");
     }
-    let mut exchange = Exchange::new(names(), keys(vector), fresh(), Groups::ALL);
+    let mut exchange = Exchange::new(names(), vec![keys(vector)], fresh(), Groups::ALL);
     let mut secure = negotiate(&[1], &[0]);
     secure[6] = 1;
     exchange.take(&secure);
@@ -333,7 +333,7 @@ fn steps_out_of_order_end_the_conversation() {
         ("another transaction", true, &other, Failure::Payload),
         ("nothing", true, &Vec::new(), Failure::Payload),
     ] {
-        let mut exchange = Exchange::new(names(), keys(vector), fresh(), Groups::ALL);
+        let mut exchange = Exchange::new(names(), vec![keys(vector)], fresh(), Groups::ALL);
         if first {
             exchange.take(&offer);
             exchange.give();
@@ -346,9 +346,9 @@ fn steps_out_of_order_end_the_conversation() {
         assert_eq!(exchange.take(&good), Answer::Goes);
         assert_eq!(exchange.give().1, Answer::Failed, "{what}");
     }
-    let mut exchange = Exchange::new(names(), keys(vector), fresh(), Groups::ALL);
+    let mut exchange = Exchange::new(names(), vec![keys(vector)], fresh(), Groups::ALL);
     assert_eq!(exchange.give().1, Answer::Failed, "nothing was said");
-    let mut exchange = Exchange::new(names(), keys(vector), fresh(), Groups::ALL);
+    let mut exchange = Exchange::new(names(), vec![keys(vector)], fresh(), Groups::ALL);
     exchange.take(&offer);
     assert_eq!(exchange.take(&[lead(0, 0xf0), vec![1, 1]].concat()), Answer::Failed, "given up");
 }
@@ -392,7 +392,7 @@ proptest! {
             (prop::collection::vec(any::<u8>(), 0..200), 0_u8..5, any::<bool>()), 1..8,
         ),
     ) {
-        let mut exchange = Exchange::new(names(), keys(&VECTORS[0]), fresh(), Groups::ALL);
+        let mut exchange = Exchange::new(names(), vec![keys(&VECTORS[0])], fresh(), Groups::ALL);
         exchange.take(&negotiate(&[1], &[0]));
         for (mut message, id, asks) in messages {
             let head = lead(1, id);
@@ -425,8 +425,10 @@ fn given(exchange: &mut Exchange) -> Vec<u8> {
 fn a_host_and_a_controller_of_ours_believe_each_other() {
     for vector in &VECTORS {
         for asks in [false, true] {
-            let (mut host, mut exchange) =
-                (claim(vector, asks), Exchange::new(names(), keys(vector), fresh(), Groups::ALL));
+            let (mut host, mut exchange) = (
+                claim(vector, asks),
+                Exchange::new(names(), vec![keys(vector)], fresh(), Groups::ALL),
+            );
             let mut offer = host.offer();
             // Only what the vector has.
             (offer[12], offer[13]) = (1, 1);
@@ -454,7 +456,8 @@ fn replaced_keys_are_accepted_while_they_are_valid() {
         (new, None, Answer::Goes),
         (old, None, Answer::Failed),
     ] {
-        let mut exchange = Exchange::new(names(), keys(new), fresh(), Groups::ALL).or(old_keys);
+        let valid = [Some(keys(new)), old_keys].into_iter().flatten().collect();
+        let mut exchange = Exchange::new(names(), valid, fresh(), Groups::ALL);
         let random = Fresh { challenge: counting(200), exponent: EXPONENT, sequence: 7 };
         let mut host = Claim::new(names(), keys(has), random);
         exchange.take(&host.offer());
@@ -478,7 +481,7 @@ fn a_group_that_the_controller_does_not_accept_is_not_used() {
         (&groups[3..], None),
     ] {
         let keys = keys(&VECTORS[0]);
-        let mut exchange = Exchange::new(names(), keys, fresh(), Groups::default());
+        let mut exchange = Exchange::new(names(), vec![keys], fresh(), Groups::default());
         let ids: Vec<u8> = offered.iter().map(|group| *group as u8).collect();
         exchange.take(&negotiate(&[Hash::Sha256 as u8], &ids));
         let failure = chosen.is_none().then_some(Failure::Group);
@@ -491,7 +494,7 @@ fn a_group_that_the_controller_does_not_accept_is_not_used() {
 
 #[test]
 fn a_host_offers_everything_and_the_best_is_chosen() {
-    let mut exchange = Exchange::new(names(), keys(&VECTORS[0]), fresh(), Groups::ALL);
+    let mut exchange = Exchange::new(names(), vec![keys(&VECTORS[0])], fresh(), Groups::ALL);
     assert_eq!(exchange.take(&claim(&VECTORS[0], true).offer()), Answer::Goes);
     let (message, _) = exchange.give();
     assert_eq!((message[8], message[9]), (Hash::Sha512 as u8, Group::Ffdhe3072 as u8));
@@ -502,7 +505,7 @@ fn heard(host: Keys, change: impl Fn(&mut Vec<u8>)) -> Result<Option<Vec<u8>>, D
     let vector = &VECTORS[1];
     let random = Fresh { challenge: counting(200), exponent: EXPONENT, sequence: 7 };
     let mut host = Claim::new(names(), host, random);
-    let mut exchange = Exchange::new(names(), keys(vector), fresh(), Groups::ALL);
+    let mut exchange = Exchange::new(names(), vec![keys(vector)], fresh(), Groups::ALL);
     exchange.take(&host.offer());
     let reply = host.reply(&given(&mut exchange))?;
     exchange.take(&reply);
@@ -532,7 +535,7 @@ fn a_controller_that_does_not_prove_itself_is_not_believed() {
 #[test]
 fn a_challenge_without_a_possible_response_ends_the_exchange() {
     let challenge = || {
-        let mut exchange = Exchange::new(names(), keys(&VECTORS[3]), fresh(), Groups::ALL);
+        let mut exchange = Exchange::new(names(), vec![keys(&VECTORS[3])], fresh(), Groups::ALL);
         exchange.take(&negotiate(&[3], &[1]));
         given(&mut exchange)
     };

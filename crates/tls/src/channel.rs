@@ -5,7 +5,7 @@ use crate::agreement::failure;
 use crate::error::{Alert, TlsError};
 use crate::ffi;
 use crate::limits::{
-    BARREN_RECORD_PRICE, BLOCKS_PER_KEY_MAX, CREDIT_MAX, DATA_BYTES_MAX, MESSAGE_PRICE,
+    BLOCKS_PER_KEY_MAX, CONTROL_RECORD_PRICE, CREDIT_MAX, DATA_BYTES_MAX, MESSAGE_PRICE,
     READS_PER_TURN, RECORDS_PER_SEND, RECORDS_PER_TURN,
 };
 use crate::pipe::Pipe;
@@ -15,9 +15,9 @@ use std::io::{IoSlice, IoSliceMut};
 /// Why nothing was received or sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure<E> {
-    /// The connection said so.
+    /// An error of the caller's `receive` or `send`.
     Socket(E),
-    /// TLS did.
+    /// An error of TLS.
     Tls(TlsError),
     /// This turn has done its share of work; the next one continues.
     Paused,
@@ -83,7 +83,7 @@ impl Channel {
         };
         channel.begin_turn();
         // The records until now belong to the handshake.
-        channel.stream.get_mut().meter().take_complete();
+        channel.stream.get_mut().take_read();
         channel
     }
 
@@ -96,7 +96,7 @@ impl Channel {
     /// and [`READS_PER_TURN`].
     pub fn begin_turn(&mut self) {
         self.reads_left = READS_PER_TURN;
-        self.stream.get_mut().meter().allow(RECORDS_PER_TURN);
+        self.stream.get_mut().allow(RECORDS_PER_TURN);
     }
 
     /// True if this turn receives nothing further, although there may be more.
@@ -153,17 +153,17 @@ impl Channel {
                 Life::Ended => return Ok(0),
                 Life::Failed(error) => return Err(error.into()),
             }
-            self.stream.get_mut().take_starved();
-            match self.stream.ssl_read(place) {
+            let result = self.stream.ssl_read(place);
+            let (records, ran_out) = self.stream.get_mut().take_read();
+            match result {
                 Ok(bytes) => {
-                    self.count_records(1, 0);
+                    self.count_records(records, 1, 0);
                     return Ok(bytes);
                 }
                 Err(error) if error.code() == ErrorCode::WANT_READ => {
                     // OpenSSL returns after each message without data, of which one record may have many.
-                    let is_message = !self.stream.get_mut().take_starved();
-                    self.count_records(0, is_message.into());
-                    if is_message {
+                    self.count_records(records, 0, (!ran_out).into());
+                    if !ran_out {
                         continue;
                     }
                 }
@@ -194,13 +194,12 @@ impl Channel {
 
     /// Counts the records that OpenSSL has read, of which `data` held data, and `messages` without data. A peer that
     /// sends too many records or messages without data has failed.
-    fn count_records(&mut self, data: usize, messages: usize) {
-        let records = self.stream.get_mut().meter().take_complete();
+    fn count_records(&mut self, records: usize, data: usize, messages: usize) {
         // Without a record, the data are the rest of an earlier one.
         let data = data.min(records);
-        let barren = records - data;
-        let further = messages.saturating_sub(barren);
-        let price = barren * BARREN_RECORD_PRICE + further * MESSAGE_PRICE;
+        let control_records = records - data;
+        let further = messages.saturating_sub(control_records);
+        let price = control_records * CONTROL_RECORD_PRICE + further * MESSAGE_PRICE;
         match (self.credit + data).checked_sub(price) {
             Some(credit) => self.credit = credit.min(CREDIT_MAX),
             None => self.life = Life::Failed(TlsError::Breach(Alert::UnexpectedMessage)),

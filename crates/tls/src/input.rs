@@ -14,7 +14,7 @@ pub enum Received {
     Full(usize),
     /// Bytes, and no more for now.
     Short(usize),
-    /// Nothing for now, or in this turn.
+    /// No bytes are available, or the turn has reached its limit.
     Blocked,
     /// The peer will send nothing more.
     Ended,

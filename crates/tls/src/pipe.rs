@@ -14,8 +14,8 @@ pub(crate) struct Pipe {
     input: Vec<u8>,
     unread: Range<usize>,
     meter: RecordMeter,
-    /// OpenSSL has asked for more bytes than there are since the flag was cleared.
-    starved: bool,
+    /// OpenSSL found no readable byte since the last [`take_read`](Self::take_read).
+    ran_out: bool,
     output: Box<[u8]>,
     unsent: Range<usize>,
 }
@@ -24,7 +24,7 @@ impl Default for Pipe {
     fn default() -> Self {
         let output = vec![0; OUTPUT_BYTES].into_boxed_slice();
         let (input, meter) = (vec![0; INPUT_BYTES], RecordMeter::default());
-        Self { input, unread: 0..0, meter, starved: false, output, unsent: 0..0 }
+        Self { input, unread: 0..0, meter, ran_out: false, output, unsent: 0..0 }
     }
 }
 
@@ -55,14 +55,14 @@ impl Pipe {
         self.unread.start < self.unread.end
     }
 
-    /// The records that OpenSSL reads.
-    pub(crate) const fn meter(&mut self) -> &mut RecordMeter {
-        &mut self.meter
+    /// Sets the number of records that OpenSSL may begin from now on.
+    pub(crate) const fn allow(&mut self, records: usize) {
+        self.meter.allow(records);
     }
 
-    /// Clears and returns whether OpenSSL has asked for more bytes than there are.
-    pub(crate) const fn take_starved(&mut self) -> bool {
-        std::mem::replace(&mut self.starved, false)
+    /// Returns the records that OpenSSL has read completely since the last call, and whether it found no readable byte.
+    pub(crate) const fn take_read(&mut self) -> (usize, bool) {
+        (self.meter.take_complete(), std::mem::replace(&mut self.ran_out, false))
     }
 
     /// True if OpenSSL may begin no further record.
@@ -95,7 +95,7 @@ impl Read for Pipe {
     fn read(&mut self, into: &mut [u8]) -> Result<usize> {
         let count = into.len().min(self.unread.len()).min(self.meter.readable());
         if count == 0 {
-            self.starved = true;
+            self.ran_out = true;
             return Err(ErrorKind::WouldBlock.into());
         }
         let start = self.unread.start;

@@ -11,9 +11,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 /// Why nothing was received or sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WireError {
-    /// The socket said so; [`Errno::AGAIN`] is nothing for now, or in this turn.
+    /// An error of the socket. [`Errno::AGAIN`]: no bytes are available, or the turn has reached its limit.
     Socket(Errno),
-    /// TLS did.
+    /// An error of TLS.
     Tls(TlsError),
 }
 

@@ -8,6 +8,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use super::{Bench, PATIENCE, event, limits};
+use crate::TRY_AGAIN;
 use crate::error::AlertErrorKind;
 use crate::program::{Owner, Programs};
 use crate::spec::HookSpec;
@@ -150,6 +151,22 @@ fn a_program_that_hangs_is_killed_with_what_it_started() {
         assert!(start.elapsed() < PATIENCE, "{own} stays a zombie");
         std::thread::yield_now();
     }
+}
+
+/// The launcher of the daemon uses this code if the file of the program is busy.
+#[test]
+fn a_program_that_asks_for_another_attempt_is_repeated() {
+    let dir = Dir::new();
+    let script = dir.script(&format!(
+        "cd {}; [ -e tried ] && exit 0; echo busy; touch tried; exit {TRY_AGAIN}",
+        dir.0.display()
+    ));
+    let bench = Bench::new();
+    bench.alerts.add(exec(&script)).unwrap();
+    bench.alerts.offer(&event(1, "info"));
+    bench.hand.pass(limits().backoff[0]);
+    let hook = bench.hook_when(|hook| hook.delivered == 1);
+    assert!(hook.last_error.contains("status 75: busy"), "{hook:?}");
 }
 
 #[test]

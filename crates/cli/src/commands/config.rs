@@ -32,10 +32,13 @@ pub async fn run(
         },
         ConfigVerb::Show => {
             let document = get(&socket?).await?;
-            match (out.format(), serde_json::from_str::<Value>(&document.json)) {
-                (Format::Json, Ok(value)) => out.print(&value, |_, _| String::new())?,
-                (Format::Json, Err(_)) | (Format::Table, _) => {
-                    out.print(&document, tables::config::show)?;
+            match out.format() {
+                Format::Table => out.print(&document, tables::config::show)?,
+                Format::Json => {
+                    let value: Value = serde_json::from_str(&document.json).map_err(|error| {
+                        CliError::mismatch(format!("the configuration is not JSON: {error}"))
+                    })?;
+                    out.print(&value, |_, _| String::new())?;
                 }
             }
         }

@@ -4,11 +4,13 @@ use crate::connect::{Connection, default_socket};
 use crate::limits::COMPLETION_TIMEOUT;
 use clap_complete::engine::{CompletionCandidate, PathCompleter, ValueCompleter as _};
 use std::ffi::OsStr;
+use std::mem;
 use std::path::PathBuf;
 use strake_api::v1::{
     Array, Drive, ListArraysRequest, ListDrivesRequest, ListExportsRequest, ListHooksRequest,
     ListHostsRequest, ListJobsRequest, ListReferralsRequest, ListSparesRequest,
 };
+use strake_wording::escaped;
 use tonic::Status;
 
 /// The folder of devices, which a command does not need to name.
@@ -82,14 +84,26 @@ fn name(name: impl Into<String>, remark: impl Into<String>) -> Name {
     Name { name: name.into(), remark: remark.into() }
 }
 
+/// Returns where the last name of a list begins. A backslash precedes a comma in a name.
+fn start_of_last(list: &str) -> usize {
+    let mut start = 0;
+    let mut is_escaped = false;
+    for (at, byte) in list.bytes().enumerate() {
+        if byte == b',' && !is_escaped {
+            start = at + 1;
+        }
+        is_escaped = byte == b'\\' && !is_escaped;
+    }
+    start
+}
+
 impl Names {
     /// Returns the kind of names for the argument `id` of the command `path`, whose value is shown as `value`. Returns
     /// `None` for other values, and for the names of new objects.
     pub(super) fn of(path: &str, id: &str, value: &str) -> Option<Self> {
         match (path, id, value) {
             ("array create" | "array undelete", _, "ARRAY") | ("hook add", ..) => None,
-            (_, "nqn", "NQN") if path == "export create" => None,
-            (_, "host_nqn", _) => None,
+            ("export create", "nqn", _) | (_, "host_nqn", _) => None,
             (_, _, "ARRAY" | "ARRAY|INTERVAL|COUNT") => Some(Self::Arrays),
             ("spare remove", _, "DRIVE") => Some(Self::Spares),
             (
@@ -113,12 +127,14 @@ impl Names {
     pub(super) fn matching(self, current: &OsStr, line: &Line) -> Vec<CompletionCandidate> {
         let Some(text) = current.to_str() else { return Vec::new() };
         // The last of several drives is completed.
-        let at = if self.is_list() { text.rfind(',').map_or(0, |comma| comma + 1) } else { 0 };
+        let at = if self.is_list() { start_of_last(text) } else { 0 };
         let (before, last) = text.split_at(at);
         let mut found = self.fetch(line);
-        found.retain(|name| {
-            name.name.starts_with(last) && !before.split(',').any(|b| b == name.name)
-        });
+        if self.is_list() {
+            found.iter_mut().for_each(|found| found.name = escaped(&[mem::take(&mut found.name)]));
+        }
+        let is_named = |name: &str| format!(",{before}").contains(&format!(",{name},"));
+        found.retain(|found| found.name.starts_with(last) && !is_named(&found.name));
         if found.is_empty() && self.is_drive() && last.contains('/') {
             let paths = PathCompleter::any().complete(OsStr::new(last));
             return paths.into_iter().map(|path| path.add_prefix(before)).collect();
@@ -236,4 +252,18 @@ async fn hosts(daemon: &Connection) -> Result<Vec<Name>, Status> {
         }
     }
     Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::start_of_last;
+
+    #[test]
+    fn the_last_name_of_a_list_begins_behind_a_comma_that_separates() {
+        for (list, last) in
+            [("", ""), ("a", "a"), ("a,b", "b"), (r"a\,b", r"a\,b"), (r"a\\,b", "b"), ("a,", "")]
+        {
+            assert_eq!(&list[start_of_last(list)..], last, "{list}");
+        }
+    }
 }

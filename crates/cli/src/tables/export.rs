@@ -71,12 +71,12 @@ pub fn show(export: &Export, width: usize) -> String {
         let _ = writeln!(out, "uri        {}", export.uri);
     }
     field(&mut out, "hosts", &export.allow_hosts.join(", "), width);
-    let secure = match (export.secure, export.insecure) {
-        (true, _) => "connections without TLS are rejected",
-        (false, true) => "data without encryption are accepted",
+    let encryption = match (export.secure, export.insecure) {
+        (true, _) => "required: connections without TLS are rejected",
+        (false, true) => "not required (--insecure)",
         (false, false) => "",
     };
-    field(&mut out, "secure", secure, width);
+    field(&mut out, "encryption", encryption, width);
     field(&mut out, "reason", &export.reason, width);
     if let Some(reservation) = &export.reservation {
         let lasts = if reservation.persistent { ", also after a restart" } else { "" };

@@ -244,7 +244,7 @@ impl Manager {
         }
         self.records.change(|config| config.hosts.retain(|h| h.nqn != *name))?;
         for server in self.exports.servers() {
-            server.set_keys(name, &HostKeys::NONE);
+            server.set_keys(name, &HostKeys::default());
         }
         let what = format!("host {name} now has no secret and no key");
         self.record(Note::new(EventKind::HostChanged, "daemon", what));
@@ -308,10 +308,10 @@ pub(crate) fn put_host(
     for server in manager.exports.servers() {
         server.set_keys(&record.nqn, &keys);
     }
-    let what = match (&keys.proof, &keys.tls) {
-        (_, None) => "authenticate",
-        (None, Some(_)) => "use TLS",
-        (Some(_), Some(_)) => "use TLS and authenticate",
+    let what = match (keys.proof.is_empty(), keys.tls.is_empty()) {
+        (_, true) => "authenticate",
+        (true, false) => "use TLS",
+        (false, false) => "use TLS and authenticate",
     };
     let what = format!("host {} must {what} from now on", record.nqn);
     let note = Note::new(EventKind::HostChanged, "daemon", what);

@@ -7,21 +7,13 @@ use strake_wording::say;
 use crate::error::ControlError;
 use crate::record::store::{Config, ExportRecord, HostRecord};
 
-/// What a target has to know of a recorded host.
+/// The valid keys of a recorded host at a target, newest first.
+#[derive(Default)]
 pub(crate) struct HostKeys {
     /// What it has to prove itself with.
-    pub(crate) proof: Option<Keys>,
+    pub(crate) proof: Vec<Keys>,
     /// What it has to use TLS with.
-    pub(crate) tls: Option<TlsKey>,
-    /// Replaced secrets that are still accepted.
-    pub(crate) old_proof: Option<Keys>,
-    /// A replaced key that is still accepted.
-    pub(crate) old_tls: Option<TlsKey>,
-}
-
-impl HostKeys {
-    /// Nothing: the name of the host is sufficient.
-    pub(crate) const NONE: Self = Self { proof: None, tls: None, old_proof: None, old_tls: None };
+    pub(crate) tls: Vec<TlsKey>,
 }
 
 /// The keys of a host, with replaced ones that `record` still has. A random value that no host knows replaces a covered
@@ -45,12 +37,13 @@ pub(crate) fn keys_of(record: &HostRecord) -> Result<HostKeys, ControlError> {
         _ if record.lacks_secrets() => Some(pair(unknown()?, &record.controller_secret)?),
         text => Some(pair(read(text)?, &record.controller_secret)?),
     };
-    let old_proof = match &record.old_secrets {
-        Some(old) => Some(pair(read(&old.secret)?, &old.controller_secret)?),
-        None => None,
-    };
-    let old_tls = record.old_tls_key.as_ref().map(|old| read_key(&old.tls_key)).transpose()?;
-    Ok(HostKeys { proof, tls, old_proof, old_tls })
+    let old = record.old_secrets.as_ref();
+    let old = old.map(|old| pair(read(&old.secret)?, &old.controller_secret));
+    let old_tls = record.old_tls_key.as_ref().map(|old| read_key(&old.tls_key));
+    Ok(HostKeys {
+        proof: proof.into_iter().chain(old.transpose()?).collect(),
+        tls: tls.into_iter().chain(old_tls.transpose()?).collect(),
+    })
 }
 
 fn bad(record: &HostRecord, what: &str, error: &dyn std::error::Error) -> ControlError {

@@ -126,9 +126,8 @@ impl ExportServer {
         match self {
             Self::Nbd(_) => {}
             Self::Nvme(target) => {
-                target.set_keys_with_old(host, keys.proof.clone(), keys.old_proof.clone());
-                let tls_keys = [&keys.tls, &keys.old_tls].into_iter().flatten().cloned();
-                target.set_tls_keys(host, tls_keys.collect());
+                target.set_proof_keys(host, keys.proof.clone());
+                target.set_tls_keys(host, keys.tls.clone());
             }
         }
     }

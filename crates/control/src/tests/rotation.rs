@@ -56,16 +56,16 @@ fn replaced_secrets_are_accepted_until_their_time_is_over() {
     assert_eq!(listed(&control).old_secret_until_us, until_us);
     let change = control.reported("host_changed").pop().expect("an event");
     assert!(change.cause.contains("its replaced secret is accepted"), "{change:?}");
-    let old = keys(&control).old_proof.expect("they are accepted");
+    let [_, old] = keys(&control).proof.try_into().expect("both are accepted");
     assert!(Ok(old.host) == SECRET.parse() && old.controller.map(Ok) == Some(OTHER.parse()));
 
     now.store(until_us - 1, Ordering::Relaxed);
     control.tick().expect("it answers");
     control.restart();
-    assert!(keys(&control).old_proof.is_some(), "also after a restart");
+    assert_eq!(keys(&control).proof.len(), 2, "also after a restart");
     now.store(until_us, Ordering::Relaxed);
     control.tick().expect("it answers");
-    assert!(keys(&control).old_proof.is_none());
+    assert_eq!(keys(&control).proof.len(), 1);
     assert_eq!(listed(&control).old_secret_until_us, 0);
     let changes = control.reported("host_changed");
     let what = format!("the replaced secret of host {HOST} is no longer accepted");
@@ -82,13 +82,13 @@ fn a_replacement_that_keeps_nothing_withdraws_what_was_kept() {
     let both = listed(&control);
     assert_eq!(both.old_secret_until_us, BEGAN_US + DAY_S * 1_000_000, "its time is its own");
     assert_eq!(both.old_tls_key_until_us, BEGAN_US + 2 * DAY_S * 1_000_000);
-    assert!(keys(&control).old_tls.is_some());
+    assert_eq!(keys(&control).tls.len(), 2);
     add(&control, new_secret(0)).expect("another secret");
     let one = listed(&control);
     assert_eq!((one.old_secret_until_us, one.old_tls_key_until_us), (0, both.old_tls_key_until_us));
     add(&control, AddHostRequest { no_tls: true, ..host("", "") }).expect("its secret is enough");
     assert_eq!(listed(&control).old_tls_key_until_us, 0);
-    assert!(keys(&control).old_tls.is_none());
+    assert_eq!(keys(&control).tls.len(), 0);
 }
 
 #[test]

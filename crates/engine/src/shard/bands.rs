@@ -532,7 +532,7 @@ impl Bands {
     }
 }
 
-/// Returns the data of the request at `segment_lba`, at most `blocks` blocks.
+/// Returns the data of the request from block `from` on, `blocks` blocks.
 fn slice(fill_range: LbaRange, data: &Sg, from: Lba, blocks: u64, block_size: BlockSize) -> Sg {
     let offset = (from.0 - fill_range.start.0) << block_size.shift();
     data.slice(offset as usize, (blocks << block_size.shift()) as usize)

@@ -9,7 +9,7 @@ use crate::connection_slots::{ConnectionSlots, Export};
 use crate::peer::Peer;
 use crate::protocol::{AcceptedConnection, After, Connection, CoreContext, Next, Protocol, Step};
 use crate::service::Ticket;
-use crate::step_worker::StepWorker;
+use crate::step_worker::{StepWorker, WORKER_SUFFIX};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -23,8 +23,8 @@ use strake_tls::Input;
 use strake_units::Nanos;
 
 const WHOLE: Nanos = Nanos(10 * Nanos::SECOND.0);
-/// The name of the worker thread.
-const WORKER: &str = "test-steps";
+/// The name of the thread of the acceptor.
+const THREAD: &str = "test";
 const PART: Nanos = Nanos(5 * Nanos::SECOND.0);
 
 /// A protocol of bytes: `(` starts a part with a limit of its own, `)` ends it, `!` ends the negotiation, `*` is costly
@@ -57,7 +57,7 @@ impl Protocol for Brackets {
             self.at_worker.lock().expect("no panic").push(byte);
             return Step { taken: 0, next: Next::More };
         }
-        if thread::current().name() == Some(WORKER) {
+        if thread::current().name() == Some(&format!("{THREAD}{WORKER_SUFFIX}")) {
             self.at_worker.lock().expect("no panic").push(byte);
         }
         match byte {
@@ -131,7 +131,7 @@ fn candidate() -> (Candidate<Brackets>, OwnedFd) {
         .expect("a pair of sockets");
     let ticket = Ticket::take(&Arc::new(AtomicU32::new(0)), 1).expect("the first");
     let candidate = Candidate {
-        number: 0,
+        id: Arc::default(),
         peer: Peer::new(ours, Input::new(4096)),
         ticket,
         handshake: Progress::Here(Inside(false)),
@@ -142,8 +142,7 @@ fn candidate() -> (Candidate<Brackets>, OwnedFd) {
         deadline: WHOLE,
         part_deadline: None,
         ending: Ending::None,
-        tried: 0,
-        alive: Arc::default(),
+        needs_input: false,
     };
     (candidate, theirs)
 }
@@ -152,7 +151,7 @@ fn candidate() -> (Candidate<Brackets>, OwnedFd) {
 fn check(said: &[(u64, &str)], expected: Result<u64, &str>) {
     let (mut candidate, theirs) = candidate();
     let protocol = Arc::new(Brackets::default());
-    let mut worker = StepWorker::new(WORKER, Arc::clone(&protocol)).expect("an event");
+    let mut worker = StepWorker::new(THREAD, Arc::clone(&protocol)).expect("an event");
     for &(second, bytes) in said {
         rustix::io::write(&theirs, bytes.as_bytes()).expect("the socket takes it");
         match candidate.advance(Nanos(second * Nanos::SECOND.0), &protocol, &mut worker) {

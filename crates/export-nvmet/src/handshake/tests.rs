@@ -38,7 +38,7 @@ impl Directory for Guard {
         let names = Names { host: "host".to_owned(), subsystem: "subsystem".to_owned() };
         let keys = Keys { host: Secret::from([7; 32]), controller: None };
         let fresh = Fresh { challenge: [1; 64], exponent: [2; 64], sequence: 3 };
-        let proof = Some(Exchange::new(names, keys, fresh, Groups::default()));
+        let proof = Some(Exchange::new(names, vec![keys], fresh, Groups::default()));
         Ok(Welcome { controller: 1, claim: (), proof })
     }
 

@@ -170,18 +170,7 @@ pub struct Host {
 impl Host {
     /// Connects and sends nothing.
     pub fn dial(machine: &Machine) -> Self {
-        let stream = TcpStream::connect(machine.target.address()).expect("the target listens");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
-        stream.set_write_timeout(Some(PATIENCE)).expect("a timeout can be set");
-        stream.set_nodelay(true).expect("delays can be switched off");
-        Self {
-            stream,
-            channel: None,
-            record_bytes: usize::MAX,
-            said: Status::SUCCESS,
-            id: 1,
-            cid: 0,
-        }
+        Self::over(TcpStream::connect(machine.target.address()).expect("the target listens"))
     }
 
     /// As [`dial`](Self::dial), from another local address.
@@ -191,16 +180,15 @@ impl Host {
         let socket = socket.expect("a socket");
         bind(&socket, &SocketAddr::from((address, 0))).expect("all of 127.0.0.0/8 is here");
         connect(&socket, &machine.target.address()).expect("the target listens");
-        let stream = TcpStream::from(socket);
+        Self::over(TcpStream::from(socket))
+    }
+
+    fn over(stream: TcpStream) -> Self {
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
-        Self {
-            stream,
-            channel: None,
-            record_bytes: usize::MAX,
-            said: Status::SUCCESS,
-            id: 1,
-            cid: 0,
-        }
+        stream.set_write_timeout(Some(PATIENCE)).expect("a timeout can be set");
+        stream.set_nodelay(true).expect("delays can be switched off");
+        let (said, record_bytes) = (Status::SUCCESS, usize::MAX);
+        Self { stream, channel: None, record_bytes, said, id: 1, cid: 0 }
     }
 
     /// Connects and requests a connection without digests.

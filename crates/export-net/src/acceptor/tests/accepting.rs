@@ -1,10 +1,11 @@
 //! Admission of peers without a thread: successive rounds of accepts, for connections that were made before.
 
-use super::{Brackets, WORKER};
+use super::{Brackets, THREAD};
 use crate::acceptor::{Acceptor, Stop};
 use crate::limits::{BACKLOG, REFUSALS_UNTIL_REST, REST_AFTER_REFUSALS, UNDISTURBED_TIME};
 use crate::protocol::Listener;
 use crate::service::Setup;
+use crate::step_worker::StepWorker;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -43,8 +44,7 @@ pub(super) fn open() -> (Acceptor<Brackets>, SocketAddr) {
     listener.set_nonblocking(true).expect("it can be set");
     let address = listener.local_addr().expect("it is bound");
     let setup = Setup {
-        thread: "test",
-        worker_thread: WORKER,
+        thread: THREAD,
         peers: "nobody",
         connections_max: 100,
         candidates_max: CANDIDATES,
@@ -56,8 +56,9 @@ pub(super) fn open() -> (Acceptor<Brackets>, SocketAddr) {
     };
     let (_, stopping) = Stop::pair().expect("an event");
     let port = Box::new(Port(listener));
-    let acceptor = Acceptor::new(port, Arc::new(Brackets::default()), Vec::new(), setup, stopping);
-    (acceptor.expect("an event"), address)
+    let protocol = Arc::new(Brackets::default());
+    let worker = StepWorker::new(THREAD, Arc::clone(&protocol)).expect("an event");
+    (Acceptor::new(port, protocol, Vec::new(), setup, stopping, worker), address)
 }
 
 /// A panic of the acceptor once ended its thread, and with it every later connection.

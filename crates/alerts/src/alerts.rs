@@ -129,8 +129,8 @@ impl Alerts {
     /// `Usage`: the hook is invalid, or its program may not be run. `Exists`: another hook has the name. `TooMany`:
     /// there are already [`HOOKS_MAX`] hooks. `Stopped`: alerts were stopped.
     pub fn add(&self, spec: HookSpec) -> Result<(Added, v1::Hook), AlertError> {
-        self.check_spec(&spec)?;
-        self.restore(spec)
+        let checked = self.checked(spec)?;
+        self.install(checked)
     }
 
     /// Adds a hook that was recorded earlier. In contrast to [`Self::add`], its program may be missing at this moment:
@@ -139,7 +139,10 @@ impl Alerts {
     /// # Errors
     /// As [`Self::add`], except about the program.
     pub fn restore(&self, spec: HookSpec) -> Result<(Added, v1::Hook), AlertError> {
-        let checked = Checked::new(spec)?;
+        self.install(Checked::new(spec)?)
+    }
+
+    fn install(&self, checked: Checked) -> Result<(Added, v1::Hook), AlertError> {
         let name = checked.spec.name.clone();
         let mut hooks = self.inner.hooks();
         if let Some(present) = self.present(&hooks, &checked)? {
@@ -151,12 +154,18 @@ impl Alerts {
         Ok((Added::Created, listed))
     }
 
-    /// Checks whether this hook could be added to a daemon without hooks.
+    /// Checks the fields and the program of a hook, without regard to the hooks in use.
     ///
     /// # Errors
     /// `Usage`: a field is invalid, or the program of an exec hook may not be run.
     pub fn check_spec(&self, spec: &HookSpec) -> Result<(), AlertError> {
-        spec.check(&self.inner.setting.programs)
+        self.checked(spec.clone()).map(drop)
+    }
+
+    fn checked(&self, spec: HookSpec) -> Result<Checked, AlertError> {
+        let checked = Checked::new(spec)?;
+        checked.check(&self.inner.setting.programs)?;
+        Ok(checked)
     }
 
     /// Checks whether the program of a recorded hook may run at this moment. Other hooks, and hooks that were removed,
@@ -165,8 +174,9 @@ impl Alerts {
     /// # Errors
     /// `Usage`: the program is missing or may not be run, with the reason and the remedy.
     pub fn check_program(&self, name: &str) -> Result<(), AlertError> {
-        let spec = self.inner.hooks().get(name).map(|w| w.hook.checked.spec.clone());
-        spec.map_or(Ok(()), |spec| self.check_spec(&spec))
+        // The check may read a slow file system, so the lock is not held.
+        let hook = self.inner.hooks().get(name).map(|working| Arc::clone(&working.hook));
+        hook.map_or(Ok(()), |hook| hook.checked.check(&self.inner.setting.programs))
     }
 
     /// Returns the result that [`Self::add`] would return, without adding the hook.
@@ -174,8 +184,8 @@ impl Alerts {
     /// # Errors
     /// As [`Self::add`].
     pub fn check(&self, spec: HookSpec) -> Result<Added, AlertError> {
-        self.check_spec(&spec)?;
-        let present = self.present(&self.inner.hooks(), &Checked::new(spec)?)?;
+        let checked = self.checked(spec)?;
+        let present = self.present(&self.inner.hooks(), &checked)?;
         Ok(present.map_or(Added::Created, |(added, _)| added))
     }
 

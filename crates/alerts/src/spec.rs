@@ -61,24 +61,10 @@ impl fmt::Debug for HookSpec {
 }
 
 impl HookSpec {
-    /// Checks whether this hook could be added to a daemon without a hook of this name.
-    ///
-    /// # Errors
-    /// `Usage`: a field is invalid, or the program of an exec hook may not be run.
-    pub(crate) fn check(&self, programs: &Programs) -> Result<(), AlertError> {
-        let hook = Checked::new(self.clone())?;
-        match &hook.way {
-            Way::Exec(program) => {
-                programs.may_run(program).map(drop).map_err(|e| self.refused(&e.what))
-            }
-            Way::Webhook(_) | Way::Mail(_) => Ok(()),
-        }
-    }
-
     /// Returns the hook as it is listed: without credentials, and with no counts.
     ///
     /// # Errors
-    /// `Usage`: as `check`, without the check of the program.
+    /// `Usage`: a field is invalid.
     pub fn listed(&self) -> Result<v1::Hook, AlertError> {
         Checked::new(self.clone()).map(|hook| hook.listed())
     }
@@ -139,6 +125,19 @@ impl Checked {
         }
         let way = way(&mut spec).map_err(|why| spec.refused(&why))?;
         Ok(Self { spec, severity, way })
+    }
+
+    /// Checks whether the program of an exec hook may run at this moment. Other hooks have no program.
+    ///
+    /// # Errors
+    /// `Usage`: the program is missing or may not be run, with the reason and the remedy.
+    pub(crate) fn check(&self, programs: &Programs) -> Result<(), AlertError> {
+        match &self.way {
+            Way::Exec(program) => {
+                programs.may_run(program).map(drop).map_err(|e| self.spec.refused(&e.what))
+            }
+            Way::Webhook(_) | Way::Mail(_) => Ok(()),
+        }
     }
 
     pub(crate) fn listed(&self) -> v1::Hook {

@@ -1,5 +1,7 @@
 //! Checks for faults and risks of arrays, drives, exports and the host, with remedies.
 
+use std::collections::BTreeMap;
+
 use strake_api::v1::{
     AddHostRequest, Array, DoctorCheck, DoctorReport, Drive, Hook, ListEventsRequest, Problem,
     ReleaseExportRequest, SetArrayRequest, StartDaemon, TestHookRequest,
@@ -10,7 +12,7 @@ use strake_wording::{Text, replace, say, show};
 use crate::control::Control;
 use crate::error::ControlError;
 use crate::exports::exposure::exposed;
-use crate::hooks::refusal;
+use crate::hooks::refusals;
 use crate::manager::Manager;
 use crate::measures::Measure;
 use crate::policy::advice::spare_next;
@@ -81,8 +83,9 @@ impl Control {
         let (mut checks, hooks, alerts) =
             self.with(|m| (all_checks(m), hooks_of(m), m.hooks.alerts.clone()))?;
         // These access drives and files, so the lock is not held.
+        let refusals: BTreeMap<String, String> = refusals(&alerts).into_iter().collect();
         let of_hook =
-            |(hook, fails): &(Hook, bool)| of_hook(hook, *fails, refusal(&alerts, &hook.name));
+            |(hook, fails): &(Hook, bool)| of_hook(hook, *fails, refusals.get(&hook.name));
         checks.extend(hooks.iter().map(of_hook));
         let drives = self.list_drives()?;
         checks.extend(drives.iter().flat_map(of_drive));
@@ -323,7 +326,7 @@ fn of_redundancy(array: &Array) -> (Finding, DoctorCheck) {
 }
 
 /// Checks a hook. `refusal` is the reason why its program would not run.
-fn of_hook(hook: &Hook, fails: bool, refusal: Option<String>) -> (Finding, DoctorCheck) {
+fn of_hook(hook: &Hook, fails: bool, refusal: Option<&String>) -> (Finding, DoctorCheck) {
     let name = format!("hook {}", hook.name);
     let next = TestHookRequest { name: hook.name.clone() };
     if let Some(why) = refusal {

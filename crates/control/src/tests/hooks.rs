@@ -27,7 +27,7 @@ impl Receiving {
         let (sender, events) = channel();
         std::thread::spawn(move || {
             for stream in listener.incoming() {
-                let mut reader = BufReader::new(stream.expect("somebody connects"));
+                let mut reader = BufReader::new(stream.expect("a client connects"));
                 let Some(event) = read(&mut reader) else { continue };
                 let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n");
                 // The event counts as received even if the sender did not wait for the answer.

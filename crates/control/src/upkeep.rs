@@ -80,7 +80,7 @@ impl Control {
 fn tend(control: &Control, pace: Pace) -> Result<(), ControlError> {
     // This step comes first: work with drives that fails or takes long does not extend the time of replaced keys. A
     // state directory that refuses changes is reported by its own check.
-    control.with(|m| drop(withdraw_old_keys(m)))?;
+    control.with(|m| drop(withdraw_old_keys(m, Instant::now())))?;
     if control.audit().is_due() {
         control.act(pace, "write the audit log".to_owned(), |control| {
             control.audit().flush();

@@ -22,7 +22,7 @@ use crate::record::reserved;
 use crate::record::store::{Config, ExportRecord, HostRecord};
 use crate::remedy::remove_export;
 
-/// Time between two tries to offer exports that could not be offered.
+/// Time between two tries to offer exports that could not be offered, and to record the end of replaced secrets.
 pub(crate) const RETRY: Duration = Duration::from_secs(5);
 
 impl Control {

@@ -1,12 +1,15 @@
 //! Hosts that must authenticate over NVMe/TCP. Like the secrets of hooks, their secrets are recorded in the state
 //! directory, which only the daemon reads. No answer, event or log contains them.
 
+use std::time::Instant;
+
 use strake_api::v1::{
     AddHostRequest, Host, HostChange, ListHostsRequest, ListHostsResponse, RemoveHostRequest,
 };
 use strake_export_nvmet::nqn;
 use strake_wording::{Text, command, say};
 
+use crate::commands::exports::RETRY;
 use crate::error::ControlError;
 use crate::events::{EventKind, Note};
 use crate::exports::exposure::check_change;
@@ -344,21 +347,30 @@ fn check_secure_exports_of(
 }
 
 /// Withdraws replaced secrets and keys whose time is over. If the change cannot be recorded, the servers refuse them
-/// nevertheless, and the next call repeats it.
-pub(crate) fn withdraw_old_keys(manager: &mut Manager) -> Result<(), ControlError> {
+/// nevertheless, and a call after [`RETRY`] records it.
+pub(crate) fn withdraw_old_keys(manager: &mut Manager, now: Instant) -> Result<(), ControlError> {
     let now_us = manager.options.clock.now_us();
-    let was = manager.records.hosts.clone();
-    let hosts: Vec<_> = was.iter().map(|host| host.at(now_us)).collect();
-    let over = || was.iter().zip(&hosts).filter(|(was, is)| was != is);
-    for (_, is) in over() {
-        let keys = keys_of(is)?;
-        manager.exports.servers().for_each(|server| server.set_keys(&is.nqn, &keys));
-    }
-    if over().next().is_none() {
+    let ended = manager.records.hosts.iter().filter(|host| host.has_ended(now_us));
+    let ended: Vec<HostRecord> = ended.cloned().collect();
+    if ended.is_empty() {
         return Ok(());
     }
-    manager.records.change(|config| config.hosts.clone_from(&hosts))?;
-    for (was, is) in over() {
+    for was in &ended {
+        let keys = keys_of(&was.at(now_us))?;
+        manager.exports.servers().for_each(|server| server.set_keys(&was.nqn, &keys));
+    }
+    if manager.exports.withdrawal_refused.is_some_and(|last| now < last + RETRY) {
+        return Ok(());
+    }
+    let recorded = manager.records.change(|config| {
+        for host in config.hosts.iter_mut().filter(|host| host.has_ended(now_us)) {
+            *host = host.at(now_us);
+        }
+    });
+    manager.exports.withdrawal_refused = recorded.is_err().then_some(now);
+    recorded?;
+    for was in ended {
+        let is = was.at(now_us);
         let what = match (was.old_secrets == is.old_secrets, was.old_tls_key == is.old_tls_key) {
             (false, true) => "secret",
             (true, _) => "TLS key",

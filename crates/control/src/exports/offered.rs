@@ -28,6 +28,8 @@ pub(crate) struct Exports {
     pub(crate) trouble: BTreeMap<String, String>,
     /// When they were last tried again.
     pub(crate) retried: Option<Instant>,
+    /// When the state directory last refused to record the end of replaced secrets and keys; `None` if it did not.
+    pub(crate) withdrawal_refused: Option<Instant>,
     /// Exports whose reservations were reported as not recorded.
     unrecorded: BTreeSet<String>,
     /// What the reservations of each array leave to clients that cannot register, by the identity of the array.

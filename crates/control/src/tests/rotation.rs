@@ -1,14 +1,20 @@
 //! Replaced secrets and keys of hosts, which are accepted for some time beside the new ones.
 
+use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
-use strake_api::v1::{AddHostRequest, Host, HostChange};
+use strake_api::v1::{AddHostRequest, ConnectDriveRequest, Host, HostChange};
 
 use super::nvme::{HOST, OTHER, SECRET, host};
+use super::remote::disconnect;
 use super::testbed::Testbed;
-use super::{State, Usage, check_refused};
+use super::{State, Usage, check_refused, mirror, nvme_tcp};
+use crate::commands::exports::RETRY;
+use crate::commands::hosts::withdraw_old_keys;
 use crate::error::ControlError;
+use crate::error::ControlErrorKind::Store;
 use crate::events::WallClock;
 use crate::exports::keys::{HostKeys, keys_of};
 use crate::manager::Options;
@@ -16,12 +22,47 @@ use crate::manager::Options;
 const BEGAN_US: u64 = 1_000_000_000_000_000;
 const DAY_S: u64 = 24 * 3600;
 
+/// Options with a clock that shows `now`.
+fn options(now: &Arc<AtomicU64>) -> Options {
+    let shown = Arc::clone(now);
+    let clock = WallClock::new(move || shown.load(Ordering::Relaxed));
+    Options { clock, ..Options::default() }
+}
+
 /// A control plane whose clock advances only when it is set.
 fn control() -> (Testbed, Arc<AtomicU64>) {
     let now = Arc::new(AtomicU64::new(BEGAN_US));
-    let shown = Arc::clone(&now);
-    let clock = WallClock::new(move || shown.load(Ordering::Relaxed));
-    (Testbed::with(Options { clock, ..Options::default() }), now)
+    (Testbed::with(options(&now)), now)
+}
+
+fn restart(control: &mut Testbed, now: &Arc<AtomicU64>) {
+    control.shut_down();
+    control.start_with(options(now));
+}
+
+/// Exports a mirror to the host over NVMe/TCP. Returns its address.
+fn export(control: &Testbed) -> String {
+    control.create_array(&mirror(&control.drives(2))).expect("it is created");
+    control.export(&nvme_tcp(HOST)).uri
+}
+
+/// Returns whether the target at `address` accepts a connection with these secrets and keys.
+fn accepts(address: &str, keys: ConnectDriveRequest) -> bool {
+    let client = Testbed::new();
+    let asked = ConnectDriveRequest { address: address.into(), host_nqn: HOST.into(), ..keys };
+    let connected = client.connect_drive(&asked);
+    match connected {
+        Ok(change) => {
+            assert_eq!(change.result, "created");
+            disconnect(&client, address).expect("nothing uses it");
+            true
+        }
+        Err(error) => {
+            let words = ["does not accept our proof", "TLS was refused"];
+            assert!(words.iter().any(|words| error.what.contains(words)), "{error}");
+            false
+        }
+    }
 }
 
 fn add(control: &Testbed, request: AddHostRequest) -> Result<HostChange, ControlError> {
@@ -61,7 +102,8 @@ fn replaced_secrets_are_accepted_until_their_time_is_over() {
 
     now.store(until_us - 1, Ordering::Relaxed);
     control.tick().expect("it answers");
-    control.restart();
+    restart(&mut control, &now);
+    control.tick().expect("it answers");
     assert_eq!(keys(&control).proof.len(), 2, "also after a restart");
     now.store(until_us, Ordering::Relaxed);
     control.tick().expect("it answers");
@@ -70,6 +112,71 @@ fn replaced_secrets_are_accepted_until_their_time_is_over() {
     let changes = control.reported("host_changed");
     let what = format!("the replaced secret of host {HOST} is no longer accepted");
     assert_eq!(changes.iter().filter(|event| event.what == what).count(), 1, "{changes:?}");
+}
+
+/// The servers decide, not the records.
+#[test]
+fn a_target_accepts_a_replaced_secret_until_its_time_is_over() {
+    let (mut control, now) = control();
+    let address = export(&control);
+    let proof = |secret: &str, controller_secret: &str| ConnectDriveRequest {
+        secret: secret.into(),
+        controller_secret: controller_secret.into(),
+        ..ConnectDriveRequest::default()
+    };
+    add(&control, host(SECRET, OTHER)).expect("secrets");
+    let new = add(&control, new_secret(DAY_S)).expect("another secret").secret;
+    assert!(accepts(&address, proof(SECRET, OTHER)), "the replaced secret");
+    assert!(accepts(&address, proof(&new, OTHER)), "the new secret");
+    restart(&mut control, &now);
+    control.tick().expect("it answers");
+    assert!(accepts(&address, proof(SECRET, OTHER)), "after a restart");
+    now.store(BEGAN_US + DAY_S * 1_000_000, Ordering::Relaxed);
+    control.tick().expect("it answers");
+    assert!(!accepts(&address, proof(SECRET, OTHER)), "after its time");
+    assert!(accepts(&address, proof(&new, OTHER)), "the new secret");
+}
+
+#[test]
+fn a_target_accepts_a_replaced_tls_key_until_its_time_is_over() {
+    let (control, now) = control();
+    let address = export(&control);
+    let with = |tls_key: &str| ConnectDriveRequest {
+        tls_key: tls_key.into(),
+        ..ConnectDriveRequest::default()
+    };
+    let old = add(&control, new_tls_key(0)).expect("a key").tls_key;
+    let new = add(&control, new_tls_key(DAY_S)).expect("another key").tls_key;
+    assert!(accepts(&address, with(&old)), "the replaced key");
+    assert!(accepts(&address, with(&new)), "the new key");
+    now.store(BEGAN_US + DAY_S * 1_000_000, Ordering::Relaxed);
+    control.tick().expect("it answers");
+    assert!(!accepts(&address, with(&old)), "after its time");
+    assert!(accepts(&address, with(&new)), "the new key");
+}
+
+/// A state directory that refuses changes delays the record, and not the end of the secret.
+#[test]
+fn an_end_that_cannot_be_recorded_is_in_effect_and_recorded_later() {
+    let (control, now) = control();
+    let address = export(&control);
+    add(&control, host(SECRET, "")).expect("a secret");
+    add(&control, new_secret(DAY_S)).expect("another secret");
+    now.store(BEGAN_US + DAY_S * 1_000_000, Ordering::Relaxed);
+    // This directory prevents the creation of the file that every change writes first.
+    let obstacle = control.path("state/state.json.next");
+    fs::create_dir(&obstacle).expect("it can be made");
+    let start = Instant::now();
+    let withdraw = |later| control.run(|m| withdraw_old_keys(m, start + later));
+    check_refused(withdraw(Duration::ZERO), Store, "nothing was done");
+    let secret = SECRET.to_owned();
+    assert!(!accepts(&address, ConnectDriveRequest { secret, ..Default::default() }));
+    withdraw(RETRY / 2).expect("no write is tried");
+    check_refused(withdraw(RETRY), Store, "nothing was done");
+    fs::remove_dir(&obstacle).expect("it is empty");
+    assert!(keys(&control).old_proof.is_some(), "the record");
+    withdraw(RETRY * 2).expect("it is recorded");
+    assert!(keys(&control).old_proof.is_none());
 }
 
 #[test]

@@ -182,6 +182,13 @@ impl HostRecord {
         lacks_its || self.covered.controller_secret && self.controller_secret.is_empty()
     }
 
+    /// True if a replaced secret or key is recorded that is no longer accepted at `now_us`.
+    #[must_use]
+    pub fn has_ended(&self, now_us: u64) -> bool {
+        let secrets = self.old_secrets.as_ref().is_some_and(|old| old.until_us <= now_us);
+        secrets || self.old_tls_key.as_ref().is_some_and(|old| old.until_us <= now_us)
+    }
+
     /// Returns the record without replaced secrets and keys that are no longer accepted at `now_us`.
     #[must_use]
     pub fn at(&self, now_us: u64) -> Self {

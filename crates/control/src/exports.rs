@@ -1,6 +1,6 @@
 //! What offers arrays to clients: servers, the keys of hosts, and what requests come to.
 
-pub(crate) mod crowds;
+pub(crate) mod address_reports;
 pub(crate) mod exposure;
 pub(crate) mod keys;
 pub(crate) mod offered;

@@ -129,7 +129,7 @@ fn tend(control: &Control, pace: Pace) -> Result<(), ControlError> {
         m.observe();
         let mut news = m.exports.rejections(monotonic());
         news.extend(m.exports.unrecorded_news(&m.records));
-        news.extend(m.exports.crowd_news(Instant::now()));
+        news.extend(m.exports.address_news(Instant::now()));
         news.into_iter().for_each(|note| m.record(note));
         retry_exports(m, Instant::now());
         m.watch_state_dir();

@@ -12,7 +12,7 @@ use strake_units::Nanos;
 
 use crate::error::ControlError;
 use crate::events::{EventKind, Note, WallClock};
-use crate::exports::crowds::Crowds;
+use crate::exports::address_reports::AddressReports;
 use crate::exports::keys::keys_of;
 use crate::exports::rejections::note_of;
 use crate::exports::servers::{self, ExportServer};
@@ -23,7 +23,7 @@ use crate::state::records::Records;
 #[derive(Default)]
 pub(crate) struct Exports {
     servers: BTreeMap<String, Arc<ExportServer>>,
-    pub(crate) crowds: Crowds,
+    address_reports: AddressReports,
     /// Why each recorded export that is not offered is not, by its name.
     pub(crate) trouble: BTreeMap<String, String>,
     /// When they were last tried again.
@@ -241,13 +241,9 @@ impl Exports {
     }
 
     /// What to report of addresses that turned connections away, or at which negotiations panicked.
-    pub(crate) fn crowd_news(&mut self, now: Instant) -> Vec<Note> {
-        let counts = self.turned_away();
-        let panics = self.servers.iter().map(|(at, server)| (at.clone(), server.panics()));
-        let panics = panics.collect();
-        let mut notes = self.crowds.news(counts, now);
-        notes.extend(self.crowds.defects(panics, now));
-        notes
+    pub(crate) fn address_news(&mut self, now: Instant) -> Vec<Note> {
+        let counts = self.servers.iter().map(|(at, server)| (at.clone(), server.counts()));
+        self.address_reports.news(&counts.collect::<Vec<_>>(), now)
     }
 
     /// The listening addresses, each with the number of connections that it has turned away.

@@ -14,6 +14,7 @@ use strake_units::{Nanos, Uuid};
 use strake_wording::Amendment;
 
 use crate::error::ControlError;
+use crate::exports::address_reports::Counts;
 use crate::exports::keys::HostKeys;
 use crate::exports::referral::referral_of;
 use crate::record::reserved::ReservationFile;
@@ -289,12 +290,13 @@ impl ExportServer {
         }
     }
 
-    /// The number of panics while connections were negotiated.
-    pub(crate) fn panics(&self) -> u64 {
-        match self {
+    /// The counters whose increases are reported.
+    pub(crate) fn counts(&self) -> Counts {
+        let panics = match self {
             Self::Nbd(server) => server.panics(),
             Self::Nvme(target) => target.panics(),
-        }
+        };
+        Counts { turned_away: self.turned_away(), panics }
     }
 
     /// What an export has done; `None` when it is not offered here.

@@ -7,13 +7,16 @@ use crate::error::ControlErrorKind::{Refused, Store, Usage};
 use crate::events::{EventKind, WallClock};
 use crate::manager::Options;
 use std::fs;
+use std::io::Read as _;
 use std::os::unix::fs::FileExt as _;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use strake_api::v1::{
     AddSpareRequest, CreateArrayRequest, DestroyArrayRequest, Event, FailMemberRequest,
     ListEventsRequest,
 };
+use strake_export_nbd::limits::CONNECTIONS_MAX;
 use strake_wording::Text;
 
 fn events(control: &Control, request: &ListEventsRequest) -> Vec<Event> {
@@ -263,32 +266,27 @@ fn the_doctor_says_what_is_wrong_and_what_to_do() {
     assert!(report.health != "ok" && report.checks[0].state != "ok", "what is wrong comes first");
 }
 
+/// The clients of NBD hold all connections of the address, so the next one is closed at once.
 #[test]
 fn an_address_without_room_is_reported() {
-    let control = Testbed::new();
-    let tell = |turned_away| {
-        let counts = vec![("192.0.2.1:4420".to_owned(), turned_away)];
-        let reported = control.with(|m| {
-            let notes = m.exports.crowds.news(counts, std::time::Instant::now());
-            notes.into_iter().for_each(|note| m.record(note));
-        });
-        reported.expect("it answers");
-        control.reported("connections_refused")
+    let (control, _) = Testbed::mirror(2);
+    control.export_nbd();
+    control.tick().expect("it answers");
+    assert!(control.reported("connections_refused").is_empty(), "every client had room");
+    let socket = control.path("nbd.sock");
+    let served = |mut client: UnixStream| {
+        // In NBD, the server sends first.
+        let is_served = client.read(&mut [0; 1]).is_ok_and(|bytes| bytes == 1);
+        is_served.then_some(client)
     };
-    assert!(tell(0).is_empty(), "nobody was turned away");
-    let [reported] = tell(3).try_into().expect("one event");
+    let connect = |_| served(UnixStream::connect(&socket).expect("it listens"));
+    let clients: Vec<UnixStream> = (0..=CONNECTIONS_MAX).map_while(connect).collect();
+    assert_eq!(clients.len(), CONNECTIONS_MAX as usize, "the last one had no room");
+    control.tick().expect("it answers");
+    let [reported] = control.reported("connections_refused").try_into().expect("one event");
     assert!(
-        reported.what.contains("192.0.2.1:4420") && reported.what.contains("3 more"),
+        reported.what.contains("nbd.sock") && reported.what.contains("1 more"),
         "{}",
         reported.what
     );
-    assert_eq!(tell(9).len(), 1, "once a minute");
-    let reported = control.with(|m| {
-        let counts = vec![("192.0.2.1:4420".to_owned(), 2)];
-        let notes = m.exports.crowds.defects(counts, std::time::Instant::now());
-        notes.into_iter().for_each(|note| m.record(note));
-    });
-    reported.expect("it answers");
-    let [defect] = control.reported("negotiation_panicked").try_into().expect("one event");
-    assert!(defect.what.contains("192.0.2.1:4420: 2 panics"), "{}", defect.what);
 }

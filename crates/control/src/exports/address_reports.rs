@@ -43,16 +43,34 @@ impl Reports {
     }
 }
 
+/// The counters of an address.
+#[derive(Clone, Copy)]
+pub(crate) struct Counts {
+    /// Connections that were closed at once because there was no room.
+    pub(crate) turned_away: u64,
+    /// Panics while connections were negotiated.
+    pub(crate) panics: u64,
+}
+
 /// The reports of both counters.
 #[derive(Default)]
-pub(crate) struct Crowds {
+pub(crate) struct AddressReports {
     turned_away: Reports,
     panics: Reports,
 }
 
-impl Crowds {
-    /// Returns what to report of connections without room.
-    pub(crate) fn news(&mut self, counts: Vec<(String, u64)>, now: Instant) -> Vec<Note> {
+impl AddressReports {
+    /// Returns what to report of the served addresses.
+    pub(crate) fn news(&mut self, counts: &[(String, Counts)], now: Instant) -> Vec<Note> {
+        let each = |count: fn(&Counts) -> u64| {
+            counts.iter().map(|(listen, counts)| (listen.clone(), count(counts))).collect()
+        };
+        let mut notes = self.room_news(each(|counts| counts.turned_away), now);
+        notes.extend(self.panic_news(each(|counts| counts.panics), now));
+        notes
+    }
+
+    fn room_news(&mut self, counts: Vec<(String, u64)>, now: Instant) -> Vec<Note> {
         let note = |(listen, more)| {
             let what = format!(
                 "connection limit of {listen} reached: {more} more connections were closed at once"
@@ -63,8 +81,7 @@ impl Crowds {
         self.turned_away.news(counts, now).into_iter().map(note).collect()
     }
 
-    /// Returns what to report of panics.
-    pub(crate) fn defects(&mut self, counts: Vec<(String, u64)>, now: Instant) -> Vec<Note> {
+    fn panic_news(&mut self, counts: Vec<(String, u64)>, now: Instant) -> Vec<Note> {
         let note = |(listen, more)| {
             let what = format!(
                 "a defect of Strake ended negotiations at {listen}: {more} panics; other connections continue"
@@ -78,8 +95,31 @@ impl Crowds {
 
 #[cfg(test)]
 mod tests {
-    use super::{REPORTED_EVERY, Report, Reports, is_news};
+    use super::{AddressReports, Counts, REPORTED_EVERY, Report, Reports, is_news};
+    use crate::events::{EventKind, Note};
     use std::time::Instant;
+
+    #[test]
+    fn both_counters_of_an_address_are_reported() {
+        let mut reports = AddressReports::default();
+        let mut news = |turned_away, panics, now| {
+            let counts = [("192.0.2.1:4420".to_owned(), Counts { turned_away, panics })];
+            reports.news(&counts, now)
+        };
+        let start = Instant::now();
+        assert!(news(0, 0, start).is_empty());
+        let check = |notes: Vec<Note>, kind: EventKind, what: &str| {
+            let [note] = notes.try_into().expect("one report");
+            let note = format!("{note:?}");
+            assert!(note.contains(&format!("{kind:?}")) && note.contains(what), "{note}");
+        };
+        let room = "192.0.2.1:4420 reached: 3 more";
+        check(news(3, 0, start), EventKind::ConnectionsRefused, room);
+        let panics = "192.0.2.1:4420: 2 panics";
+        check(news(3, 2, start), EventKind::NegotiationPanicked, panics);
+        assert!(news(9, 9, start).is_empty(), "once a minute");
+        assert_eq!(news(9, 9, start + REPORTED_EVERY).len(), 2);
+    }
 
     #[test]
     fn an_increase_is_reported_once_a_minute() {

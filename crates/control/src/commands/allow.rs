@@ -116,8 +116,6 @@ struct Change {
     exports: Vec<ExportRecord>,
     /// Hosts that had to authenticate where the array was before. They become known here without their secrets.
     locked: Vec<HostRecord>,
-    /// True if data without encryption are accepted from now on.
-    accepts: bool,
 }
 
 /// The change of the subsystem `before` to `hosts`.
@@ -154,17 +152,22 @@ fn change_of(
     let checked: Vec<&String> =
         hosts.iter().filter(|host| request.insecure || !before.hosts.contains(host)).collect();
     exports.iter().try_for_each(|export| check_hosts(export, &checked, &config))?;
-    let accepts = request.insecure && !before.insecure;
-    Ok(Change { config, exports, locked, accepts })
+    Ok(Change { config, exports, locked })
+}
+
+/// True if data without encryption are accepted from now on.
+const fn accepts(before: &SubsystemRecord, request: &SetExportRequest) -> bool {
+    request.insecure && !before.insecure
 }
 
 /// The steps of a change, as a plan shows them.
 fn steps(
-    before: &[String],
+    subsystem: &SubsystemRecord,
     after: &[String],
     request: &SetExportRequest,
     change: &Change,
 ) -> Vec<String> {
+    let before = &subsystem.hosts;
     let new = after.iter().filter(|name| !before.contains(name));
     let gone = before.iter().filter(|name| !after.contains(name));
     let new = new.map(|name| format!("allow host {name}"));
@@ -177,7 +180,7 @@ fn steps(
     let locked = change.locked.iter();
     let locked = locked
         .map(|host| format!("host {} cannot connect until its secret or key is given", host.nqn));
-    let accepts = change.accepts.then(|| "accept data without encryption".to_owned());
+    let accepts = accepts(subsystem, request).then(|| "accept data without encryption".to_owned());
     new.chain(gone).chain(accepts).chain(locked).chain(others).chain(unknown).collect()
 }
 
@@ -205,15 +208,15 @@ impl Manager {
             return Err(ControlError::state(say(what).run(remove_export(&record.name))));
         }
         let next = change_of(&self.records.config, subsystem, &hosts, request)?;
-        let mut plan = steps(&subsystem.hosts, &hosts, request, &next);
+        let mut plan = steps(subsystem, &hosts, request, &next);
         let left = next.exports.iter().filter_map(|export| self.left_reservations(export, &hosts));
         plan.extend(left);
-        let is_changed = hosts != subsystem.hosts || next.accepts;
+        let is_changed = hosts != subsystem.hosts || accepts(subsystem, request);
         if request.dry_run {
             let change = export_change(self, "planned", &record);
             return Ok((ExportChange { plan, ..change }, None));
         }
-        let Change { config, exports, locked, accepts: _ } = next;
+        let Change { config, exports, locked } = next;
         // A key that cannot be used is refused before the change is recorded.
         let keys: Vec<_> = locked.iter().map(keys_of).collect::<Result<_, _>>()?;
         if is_changed {

@@ -254,7 +254,7 @@ impl Control {
     /// # Errors
     /// If an earlier command panicked.
     pub fn list_drives(&self) -> Result<Vec<DriveMessage>, ControlError> {
-        Ok(self.with(survey_of)?.drives())
+        Ok(self.with(|m| survey_of(m))?.drives())
     }
 
     /// Returns one drive by any of its names. Scans the drive, as [`list_drives`](Self::list_drives) does.
@@ -277,7 +277,7 @@ impl Manager {
 }
 
 /// Collects the known drives for a scan without the manager.
-fn survey_of(manager: &mut Manager) -> Survey {
+fn survey_of(manager: &Manager) -> Survey {
     let open = manager.drives.all().iter().map(|d| (of_open(manager, d), d.medium.clone()));
     let closed = absent_remotes(manager).into_iter().chain(closed_taken(manager));
     let closed = closed.map(|message| (message, None));
@@ -314,6 +314,17 @@ fn pci_note(device: &NvmeDevice) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 
+/// Returns the array and the slot of a member that is being copied to the drive, or will be.
+fn copied_to(manager: &Manager, identity: &str) -> Option<(String, usize)> {
+    let copied = manager.running.iter().find_map(|r| {
+        let next = r.replacement.as_ref()?;
+        let is_it = next.drive.device.identity() == identity;
+        is_it.then(|| (r.array.name().to_string(), next.slot.at()))
+    });
+    // A copy may be recorded and not started yet.
+    copied.or_else(|| manager.records.promised(identity, None))
+}
+
 fn of_open(manager: &Manager, open: &OpenDrive) -> DriveMessage {
     let info = open.drive.device.info();
     let place = manager.running.iter().find_map(|r| {
@@ -323,13 +334,6 @@ fn of_open(manager: &Manager, open: &OpenDrive) -> DriveMessage {
         let slot = r.drives.iter().position(same)?;
         Some((r.array.name().to_string(), slot, r.array.status().members[slot].clone()))
     });
-    let copied = manager.running.iter().find_map(|r| {
-        let next = r.replacement.as_ref()?;
-        let is_it = next.drive.device.identity() == info.identity;
-        is_it.then(|| (r.array.name().to_string(), next.slot.at()))
-    });
-    // A copy may be recorded and not started yet.
-    let copied = copied.or_else(|| manager.records.promised(&info.identity, None));
     let errors = place.as_ref().map(|(_, _, status)| crate::view::array::errors_of(&status.health));
     let (array, member, state, mut notes) = match place {
         Some((array, slot, status)) => {
@@ -342,7 +346,7 @@ fn of_open(manager: &Manager, open: &OpenDrive) -> DriveMessage {
                 why.into_iter().collect(),
             )
         }
-        None => match copied {
+        None => match copied_to(manager, &info.identity) {
             Some((array, slot)) => {
                 let note = format!("replacement of member {slot}, which is being copied to it");
                 (array, Some(slot as u32), "replacement", vec![note])

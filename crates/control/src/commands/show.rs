@@ -11,6 +11,7 @@ use crate::error::ControlError;
 use crate::manager::Manager;
 use crate::names::is_called;
 use crate::policy::advice::{keep_open, other_half, spare_next};
+use crate::record::store::ArrayRecord;
 use crate::remedy::{problem, split, state_remedy};
 use crate::upkeep::copies::show_waiting_copies;
 use crate::upkeep::doubt::suspect_now;
@@ -26,30 +27,30 @@ impl Manager {
     /// Returns every array: running arrays, and recorded arrays that do not run.
     pub fn arrays(&mut self) -> Vec<api::Array> {
         let mut arrays: Vec<api::Array> = (0..self.running.len()).map(|at| self.view(at)).collect();
-        for record in &self.records.arrays {
-            if self.position_of(&record.uuid).is_none() {
-                let entry = self.entries.get(&record.uuid);
-                let starting = entry.starting.as_ref();
-                arrays.push(match &entry.offline {
-                    // The reason from the last attempt is more specific.
-                    Some(offline) => {
-                        let mut view =
-                            offline.view(record, self.records.export_names(&record.uuid));
-                        // The state persists until the array runs again.
-                        view.states.extend(entry.loss.is_some().then(|| "lost".to_owned()));
-                        if let Some(starting) = starting {
-                            view.waits = starting.waits();
-                        }
-                        view
-                    }
-                    None => {
-                        being_started(record, starting, self.records.export_names(&record.uuid))
-                    }
-                });
-            }
-        }
+        arrays.extend(self.offline_arrays());
         arrays.sort_by(|a, b| a.name.cmp(&b.name));
         arrays
+    }
+
+    /// Returns the recorded arrays that do not run.
+    pub(crate) fn offline_arrays(&self) -> impl Iterator<Item = api::Array> {
+        let offline = |record: &&ArrayRecord| self.position_of(&record.uuid).is_none();
+        self.records.arrays.iter().filter(offline).map(|record| self.offline_view(record))
+    }
+
+    fn offline_view(&self, record: &ArrayRecord) -> api::Array {
+        let entry = self.entries.get(&record.uuid);
+        let starting = entry.starting.as_ref();
+        let exports = self.records.export_names(&record.uuid);
+        // The reason from the last attempt is more specific.
+        let Some(offline) = &entry.offline else { return being_started(record, starting, exports) };
+        let mut view = offline.view(record, exports);
+        // The state persists until the array runs again.
+        view.states.extend(entry.loss.is_some().then(|| "lost".to_owned()));
+        if let Some(starting) = starting {
+            view.waits = starting.waits();
+        }
+        view
     }
 
     /// Returns one array by name or identity.

@@ -21,12 +21,9 @@ pub(crate) struct OfflineDrive {
 }
 
 /// Returns the drives of the recorded arrays that do not run: the drives that were found, and the recorded drives.
-pub(crate) fn offline_drives(manager: &mut Manager) -> Vec<OfflineDrive> {
+pub(crate) fn offline_drives(manager: &Manager) -> Vec<OfflineDrive> {
     let mut all: Vec<OfflineDrive> = Vec::new();
-    for view in manager.arrays() {
-        if manager.position_of(&view.uuid).is_some() {
-            continue;
-        }
+    for view in manager.offline_arrays() {
         let found = view.members.iter().map(|member| (&member.path, Some(member.position)));
         let recorded = manager.records.record_of(&view.uuid).map(|record| record.drives.iter());
         let recorded = recorded.into_iter().flatten().map(|path| (path, None));

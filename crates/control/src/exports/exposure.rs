@@ -36,6 +36,15 @@ fn lack(export: &ExportRecord, host: &str, config: &Config) -> Option<Lack> {
     }
 }
 
+/// Returns the first of `hosts` that lacks a protection which the export requires.
+fn first_lack<'a>(
+    export: &ExportRecord,
+    hosts: impl IntoIterator<Item = &'a String>,
+    config: &Config,
+) -> Option<(&'a String, Lack)> {
+    hosts.into_iter().find_map(|host| Some((host, lack(export, host, config)?)))
+}
+
 /// Describes what `host` lacks.
 fn words(export: &ExportRecord, host: &str, lack: Lack) -> String {
     let why = match lack {
@@ -79,13 +88,10 @@ pub(crate) fn check_exposure(
     export: &ExportRecord,
     config: &Config,
 ) -> Result<(), ControlError> {
-    let find = |host: &String| Some((host.clone(), lack(export, host, config)?));
-    match hosts_of(export).iter().find_map(find) {
+    let insecure = || CreateExportRequest { insecure: true, ..request.clone() };
+    match first_lack(export, hosts_of(export), config) {
         None => Ok(()),
-        Some((host, lack)) => {
-            let insecure = CreateExportRequest { insecure: true, ..request.clone() };
-            Err(refused(export, &host, lack, insecure))
-        }
+        Some((host, lack)) => Err(refused(export, host, lack, insecure())),
     }
 }
 
@@ -95,12 +101,10 @@ pub(crate) fn check_hosts(
     hosts: &[&String],
     config: &Config,
 ) -> Result<(), ControlError> {
-    for host in hosts {
-        if let Some(lack) = lack(export, host, config) {
-            return Err(refused(export, host, lack, accept(export)));
-        }
+    match first_lack(export, hosts.iter().copied(), config) {
+        None => Ok(()),
+        Some((host, lack)) => Err(refused(export, host, lack, accept(export))),
     }
-    Ok(())
 }
 
 /// Refuses a change from `before` to `after` that removes protection of `host` which one of its exports requires.
@@ -127,10 +131,9 @@ pub(crate) fn check_change(
 /// An earlier version recorded them, and their hosts depend on them.
 pub(crate) fn exposed(config: &Config) -> Vec<(String, String, Text)> {
     let first = |export: &ExportRecord| {
-        let find = |host: &String| Some((host.clone(), lack(export, host, config)?));
-        let (host, lack) = hosts_of(export).iter().find_map(find)?;
-        let next = remedy(&host, lack, accept(export));
-        Some((export.name.clone(), words(export, &host, lack), next))
+        let (host, lack) = first_lack(export, hosts_of(export), config)?;
+        let next = remedy(host, lack, accept(export));
+        Some((export.name.clone(), words(export, host, lack), next))
     };
     config.exports.iter().filter_map(first).collect()
 }

@@ -174,9 +174,9 @@ fn an_end_that_cannot_be_recorded_is_in_effect_and_recorded_later() {
     withdraw(RETRY / 2).expect("no write is tried");
     check_refused(withdraw(RETRY), Store, "nothing was done");
     fs::remove_dir(&obstacle).expect("it is empty");
-    assert!(keys(&control).old_proof.is_some(), "the record");
+    assert_eq!(keys(&control).proof.len(), 2, "the record");
     withdraw(RETRY * 2).expect("it is recorded");
-    assert!(keys(&control).old_proof.is_none());
+    assert_eq!(keys(&control).proof.len(), 1);
 }
 
 #[test]

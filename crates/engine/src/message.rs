@@ -42,6 +42,20 @@ pub(crate) enum Work {
     Scrub { order: ScrubOrder },
 }
 
+impl Work {
+    /// Returns the range of a write of data, and `None` for other operations.
+    pub(crate) const fn written_data(&self) -> Option<LbaRange> {
+        match self {
+            Self::Write { range, fill: Fill::Data(_), .. } => Some(*range),
+            Self::Write { .. }
+            | Self::Read { .. }
+            | Self::Resync
+            | Self::Rebuild
+            | Self::Scrub { .. } => None,
+        }
+    }
+}
+
 /// The content that a write writes.
 #[derive(Clone, Debug)]
 pub(crate) enum Fill {

@@ -45,12 +45,21 @@ impl Port {
         }
     }
 
+    /// True if a request waits.
+    pub(crate) fn has_waiting(&self) -> bool {
+        match self {
+            Self::Near(near) => !near.requests.borrow().is_empty(),
+            Self::Far { requests, .. } => !requests.is_empty(),
+        }
+    }
+
     /// True if the user has closed the queue and no request waits.
     pub(crate) fn is_over(&self) -> bool {
-        match self {
-            Self::Near(near) => Rc::strong_count(near) == 1 && near.requests.borrow().is_empty(),
-            Self::Far { requests, .. } => requests.abandoned() && requests.is_empty(),
-        }
+        let is_closed = match self {
+            Self::Near(near) => Rc::strong_count(near) == 1,
+            Self::Far { requests, .. } => requests.abandoned(),
+        };
+        is_closed && !self.has_waiting()
     }
 
     /// Answers direct reads as long as `next` returns one. Returns their number. Each operation is constructed in

@@ -1,4 +1,4 @@
-//! The task of a band, which executes one batch after another until nothing waits for the band.
+//! The task of a band, which executes one batch after another until no waiting operation needs a task.
 
 use strake_block::{BufMut, IoError, IoErrorKind, Op, SgMut};
 use strake_raid::{Band, Purpose, Query, Segment, Strategy, StripeHealth, Window, hull};
@@ -16,12 +16,17 @@ use super::{Shard, replacement, scratch, scrub};
 use crate::message::{Span, Work};
 use crate::trace::{Arrival, Stage, Stages, TaskStages, Trail};
 
-/// Works on the band of `entry` until its queue is empty.
+/// Works on the band of `entry` until its queue is empty, or until the next operation needs no task.
 pub(crate) async fn run(shard: &Shard, entry: u32) {
     let group = shard.open_group();
     let band = shard.bands.borrow().band(entry);
     let mut writes = WriteBatch::empty();
+    let mut has_worked = false;
     loop {
+        if std::mem::replace(&mut has_worked, true) && shard.needs_no_task(entry) {
+            shard.bands.borrow_mut().give_back(entry);
+            break;
+        }
         let batch = {
             let mut bands = shard.bands.borrow_mut();
             bands.next_batch(entry, &shard.geometry, shard.merge, &mut writes)

@@ -1,22 +1,39 @@
 //! The bands in use, and the operations that wait for them.
 //!
-//! One task at a time works on a band. Other operations on the band wait in order of arrival. One shard owns each band,
+//! A task holds a whole band. Small writes hold only the columns that they change, so that they run side by side in one
+//! band. An operation that cannot start waits, in order of arrival, and nothing overtakes it. One shard owns each band,
 //! so this table is the complete lock of a stripe, and needs no atomics.
+//!
+//! ```text
+//!  columns   0 1 2 3 4 5 6 7
+//!  held      # # . . . # . .     two small writes hold columns 0-1 and 5
+//!  arrives       # #             starts: its columns are free, and nothing waits
+//!  arrives             # #       waits for column 5
+//!  arrives   .       #           waits behind it, although its column is free
+//! ```
 
-use std::cell::Cell;
 use std::collections::VecDeque;
 
-use arrayvec::ArrayVec;
-use strake_block::{Buf, Durability, Sg, SgMut};
-use strake_raid::{Band, Geometry, Segment, SegmentList, Window};
-use strake_units::{BlockSize, Lba, LbaRange, Nanos, PositionSet, StripSet};
+use strake_block::{Durability, SgMut};
+use strake_raid::{Band, Geometry};
+use strake_units::{LbaRange, Nanos, PositionSet, StripSet};
 
 use super::small::Head;
 use crate::limits::MERGE_MAX;
 use crate::message::{Fill, Origin, Span, Work};
 use crate::scrub::ScrubOrder;
 use crate::slab::Slab;
-use crate::trace::{Arrival, Stage, Trail};
+use crate::trace::Arrival;
+
+mod batch;
+mod columns;
+#[cfg(test)]
+mod tests;
+
+pub(super) use batch::Parts;
+use batch::join;
+pub(crate) use batch::{WriteBatch, WriteItem};
+pub(crate) use columns::ColumnSet;
 
 /// Hash buckets.
 const BUCKETS: usize = 2048;
@@ -24,16 +41,30 @@ const BUCKETS: usize = 2048;
 /// No entry.
 const NONE: u32 = u32::MAX;
 
+/// The operations without a task that hold a band or columns of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Holder {
+    /// No operation: a task has the band, or operations wait for it.
+    None,
+    /// One operation that needs the whole band.
+    Whole,
+    /// The small write with this number. Its columns are determined when another write arrives.
+    Small(u32),
+    /// Small writes with these columns.
+    Columns(ColumnSet),
+}
+
 /// A band with work.
 struct Entry {
     band: Band,
+    holder: Holder,
     /// First and last waiting item, as slab numbers.
     first: Option<u32>,
     last: Option<u32>,
     /// Next entry of the same hash bucket, or [`NONE`].
     chain: u32,
-    /// True if an operation that was put back needs a task.
-    thorough: bool,
+    /// True if the entry is in [`Bands::ready`].
+    listed: bool,
     /// Joined reads, linked like waiting items.
     joined: Option<u32>,
 }
@@ -42,6 +73,8 @@ struct Item {
     work: Work,
     origin: Origin,
     arrival: Arrival,
+    /// True if the operation was put back, and therefore needs a task.
+    thorough: bool,
     next: Option<u32>,
 }
 
@@ -67,133 +100,6 @@ pub(crate) struct Waiting {
     pub(crate) avoid: PositionSet,
 }
 
-/// One of the writes merged into a plan.
-pub(crate) struct WriteItem {
-    pub(crate) range: LbaRange,
-    pub(crate) fill: Fill,
-    pub(crate) origin: Origin,
-    pub(crate) arrival: Arrival,
-}
-
-/// Maximum number of memory pieces that contain the new data of a segment.
-const PARTS_MAX: usize = MERGE_MAX * strake_block::buf::SEGMENTS_MAX;
-
-/// New data of one segment: byte offset in the segment, and the bytes. The pieces are sorted and have no gaps.
-pub(super) type Parts = ArrayVec<(usize, Buf), PARTS_MAX>;
-
-/// Adjacent writes of one band.
-pub(crate) struct WriteBatch {
-    pub(crate) items: ArrayVec<WriteItem, MERGE_MAX>,
-    /// The union of the written blocks in the band, at most one run of blocks per strip.
-    pub(crate) segments: SegmentList,
-    pub(crate) durability: Durability,
-    /// Strips whose segment consists of zeroes that replace lost data. No client wrote these zeroes.
-    pub(crate) zeroed: StripSet,
-    /// The stages since a task took the batch.
-    pub(crate) trail: Cell<Trail>,
-}
-
-impl WriteBatch {
-    /// Returns a batch without writes, for the plans of maintenance.
-    pub(crate) fn empty() -> Self {
-        Self {
-            items: ArrayVec::new(),
-            segments: SegmentList::new(),
-            durability: Durability::Normal,
-            zeroed: StripSet::EMPTY,
-            trail: Cell::new(Trail::begin(Stage::Intent, Nanos(0))),
-        }
-    }
-
-    /// Returns the part of the batch in the columns of `window`. Positions with `bad` blocks get a stable write,
-    /// because the blocks leave the list afterwards, and zeroes are written instead of deallocated.
-    pub(crate) fn narrowed(&self, window: Window, bad: PositionSet) -> Self {
-        let trail = self.trail.clone();
-        let mut part = Self { durability: self.durability, trail, ..Self::empty() };
-        if !bad.is_empty() {
-            part.durability = Durability::Fua;
-        }
-        for segment in self.segments.iter() {
-            let from = segment.offset.max(window.offset);
-            let to = (segment.offset + segment.blocks).min(window.offset + window.blocks);
-            if from < to {
-                let lba = segment.lba.plus(u64::from(from - segment.offset));
-                let strip = segment.strip;
-                part.segments.push(Segment { strip, offset: from, blocks: to - from, lba });
-            }
-        }
-        for item in &self.items {
-            let fill = match &item.fill {
-                Fill::Deallocate if !bad.is_empty() => Fill::Zeroes,
-                fill @ (Fill::Data(_) | Fill::Zeroes | Fill::Deallocate) => fill.clone(),
-            };
-            let (range, origin, arrival) = (item.range, item.origin, item.arrival);
-            part.items.push(WriteItem { range, fill, origin, arrival });
-        }
-        part
-    }
-
-    /// Returns the batch with zeroes in the columns of `window` of the data strips in `strips`, which have no segment.
-    /// `address` returns the start of such a strip's part in the array.
-    pub(crate) fn with_zeroes(
-        mut self,
-        strips: StripSet,
-        window: Window,
-        address: impl Fn(u8) -> Lba,
-    ) -> Self {
-        let given = std::mem::take(&mut self.segments);
-        self.zeroed = strips;
-        for strip in 0..64u8 {
-            let (offset, blocks) = (window.offset, window.blocks);
-            match given.iter().find(|segment| segment.strip == strip) {
-                Some(segment) => self.segments.push(*segment),
-                None if strips.contains(strip) => {
-                    let lba = address(strip);
-                    self.segments.push(Segment { strip, offset, blocks, lba });
-                }
-                None => {}
-            }
-        }
-        self
-    }
-
-    /// Collects the new data of `segment` from all items in `parts`, in order. `zeroes` is a band of zeroes.
-    pub(super) fn parts(
-        &self,
-        segment: &Segment,
-        (size, zeroes): (BlockSize, &Buf),
-        parts: &mut Parts,
-    ) {
-        parts.clear();
-        let shift = size.shift();
-        if self.zeroed.contains(segment.strip) {
-            parts.push((0, zeroes.slice(0, (segment.blocks as usize) << shift)));
-            return;
-        }
-        let end = segment.lba.0 + u64::from(segment.blocks);
-        for item in &self.items {
-            let from = item.range.start.max(segment.lba);
-            let to = item.range.end().0.min(end);
-            if from.0 >= to {
-                continue;
-            }
-            let mut offset = ((from.0 - segment.lba.0) << shift) as usize;
-            let list = match &item.fill {
-                Fill::Data(data) => slice(item.range, data, from, to - from.0, size),
-                Fill::Zeroes | Fill::Deallocate => {
-                    Sg::from(zeroes.slice(0, ((to - from.0) << shift) as usize))
-                }
-            };
-            for part in list.into_parts() {
-                let bytes = part.len();
-                parts.push((offset, part));
-                offset += bytes;
-            }
-        }
-        parts.sort_unstable_by_key(|(offset, _)| *offset);
-    }
-}
-
 pub(crate) struct Bands {
     /// First entries of the chains. The table is small enough for the CPU cache, so chains are long if there are many
     /// entries.
@@ -202,7 +108,7 @@ pub(crate) struct Bands {
     items: Slab<Item>,
     /// Items reserved for operations that hold bands without a task.
     held: usize,
-    /// Entries with work and without a task.
+    /// Entries with waiting operations and without a task, of which one may be able to start.
     ready: VecDeque<u32>,
 }
 
@@ -236,7 +142,8 @@ impl Bands {
     #[inline]
     pub(crate) fn enqueue(&mut self, span: Span, now: Nanos) {
         let Span { work, origin, .. } = span;
-        let item = self.items.insert(Item { work, origin, arrival: Arrival::at(now), next: None });
+        let arrival = Arrival::at(now);
+        let item = self.items.insert(Item { work, origin, arrival, thorough: false, next: None });
         let bucket = self.bucket(span.band);
         if let Some(at) = self.find(bucket, span.band) {
             let entry = self.entries.get_mut(at).expect("found just now");
@@ -250,21 +157,22 @@ impl Bands {
         }
         let entry = Entry {
             band: span.band,
+            holder: Holder::None,
             first: Some(item),
             last: Some(item),
             chain: self.buckets[bucket],
-            thorough: false,
+            listed: false,
             joined: None,
         };
         let at = self.entries.insert(entry);
         self.buckets[bucket] = at;
-        self.ready.push_back(at);
+        self.make_ready(at);
     }
 
-    /// Takes a band that has no task and no waiting work. The caller must release the band with
+    /// Takes a band that has no task, no holder and no waiting work. The caller must release the band with
     /// [`let_go`](Self::let_go).
     #[inline(always)]
-    pub(crate) fn hold(&mut self, band: Band) -> Option<u32> {
+    pub(crate) fn hold(&mut self, band: Band, holder: Holder) -> Option<u32> {
         let bucket = self.bucket(band);
         if self.find(bucket, band).is_some() {
             return None;
@@ -272,48 +180,97 @@ impl Bands {
         let chain = self.buckets[bucket];
         let at = self.entries.insert(Entry {
             band,
+            holder,
             first: None,
             last: None,
             joined: None,
             chain,
-            thorough: false,
+            listed: false,
         });
         self.buckets[bucket] = at;
         Some(at)
     }
 
-    /// Returns an entry that needs a task.
+    /// Takes `columns` of a band for a small write beside other small writes, if these columns are free and nothing
+    /// waits for the band. `of` returns the columns of a small write.
+    pub(crate) fn hold_beside(
+        &mut self,
+        band: Band,
+        columns: ColumnSet,
+        of: impl FnOnce(u32) -> ColumnSet,
+    ) -> Option<u32> {
+        let at = self.find(self.bucket(band), band)?;
+        let entry = self.entries.get_mut(at).expect("found just now");
+        if entry.holder == Holder::None || entry.first.is_some() {
+            return None;
+        }
+        entry.holder = entry.holder.beside(columns, of)?;
+        Some(at)
+    }
+
+    /// True if an operation without a task holds columns of the band.
+    pub(crate) fn is_held(&self, entry: u32) -> bool {
+        self.entries.get(entry).expect("it has work").holder != Holder::None
+    }
+
+    /// True if a small write with these columns is the only holder.
+    pub(crate) fn has_one_holder(&self, entry: u32, columns: ColumnSet) -> bool {
+        match self.entries.get(entry).expect("whatever has started holds it").holder {
+            Holder::None => false,
+            Holder::Whole | Holder::Small(_) => true,
+            Holder::Columns(held) => held == columns,
+        }
+    }
+
+    fn make_ready(&mut self, at: u32) {
+        let entry = self.entries.get_mut(at).expect("it has work");
+        if !std::mem::replace(&mut entry.listed, true) {
+            self.ready.push_back(at);
+        }
+    }
+
+    /// Returns an entry whose first waiting operation may be able to start.
     pub(crate) fn next_ready(&mut self) -> Option<u32> {
-        self.ready.pop_front()
+        let at = self.ready.pop_front()?;
+        self.entries.get_mut(at).expect("it has work").listed = false;
+        Some(at)
     }
 
     pub(crate) fn band(&self, entry: u32) -> Band {
         self.entries.get(entry).expect("a task holds its entry").band
     }
 
-    /// Returns the range and the band of the only waiting operation, if this operation is a write of data that may be a
-    /// small write.
-    pub(crate) fn sole_write(&self, entry: u32) -> Option<(LbaRange, Band)> {
-        let entry = self.entries.get(entry).expect("it is ready");
+    /// Returns the band and the range of the first waiting operation, if this operation is a write of data that may be a
+    /// small write. Returns also the range of the next operation if it is a write of data.
+    pub(crate) fn first_writes(&self, entry: u32) -> Option<(Band, LbaRange, Option<LbaRange>)> {
+        let entry = self.entries.get(entry).expect("it has work");
         let item = self.items.get(entry.first?).expect("a queue is linked");
-        match &item.work {
-            Work::Write { range, fill: Fill::Data(_), .. }
-                if item.next.is_none() && !entry.thorough =>
-            {
-                Some((*range, entry.band))
-            }
-            Work::Write { .. }
-            | Work::Read { .. }
-            | Work::Resync
-            | Work::Rebuild
-            | Work::Scrub { .. } => None,
+        if item.thorough {
+            return None;
+        }
+        let next = item.next.map(|next| self.items.get(next).expect("a queue is linked"));
+        let next = next.and_then(|next| next.work.written_data());
+        Some((entry.band, item.work.written_data()?, next))
+    }
+
+    /// Returns the holder of the band after the first waiting operation has become the small write `number` with
+    /// `columns`, if these are free. `of` returns the columns of a small write.
+    pub(crate) fn next_holder(
+        &self,
+        entry: u32,
+        (number, columns): (u32, ColumnSet),
+        of: impl FnOnce(u32) -> ColumnSet,
+    ) -> Option<Holder> {
+        match self.entries.get(entry).expect("it has work").holder {
+            Holder::None => Some(Holder::Small(number)),
+            holder => holder.beside(columns, of),
         }
     }
 
-    /// Removes and returns this write.
+    /// Removes and returns this write. `holder` is the new holder of the band.
     #[inline]
-    pub(crate) fn take_write(&mut self, entry: u32) -> Head {
-        let item = self.pop(entry).expect("there is a write");
+    pub(crate) fn take_write(&mut self, at: u32, holder: Holder) -> Head {
+        let item = self.pop(at).expect("there is a write");
         let Item {
             work: Work::Write { range, fill: Fill::Data(data), durability },
             origin,
@@ -323,7 +280,17 @@ impl Bands {
         else {
             unreachable!("it was a write of data")
         };
+        self.set_holder(at, holder);
         Head { range, data, durability, origin, queued: arrival.queued }
+    }
+
+    /// Sets the holder. The next waiting operation may be able to start beside it.
+    fn set_holder(&mut self, at: u32, holder: Holder) {
+        let entry = self.entries.get_mut(at).expect("it has work");
+        entry.holder = holder;
+        if entry.first.is_some() {
+            self.make_ready(at);
+        }
     }
 
     /// Returns the range, the slow positions and the band of the only waiting operation, if this operation is a read
@@ -333,7 +300,7 @@ impl Bands {
         let item = self.items.get(entry.first?).expect("a queue is linked");
         match item.work {
             Work::Read { range, unreadable: PositionSet::EMPTY, avoid, .. }
-                if item.next.is_none() && !entry.thorough =>
+                if item.next.is_none() && !item.thorough && entry.holder == Holder::None =>
             {
                 Some((range, avoid, entry.band))
             }
@@ -345,33 +312,51 @@ impl Bands {
         }
     }
 
-    /// Removes this read, and returns its buffer, its origin and the time at which it was queued.
-    pub(crate) fn take_read(&mut self, entry: u32) -> (SgMut, Origin, Nanos) {
-        let item = self.pop(entry).expect("there is a read");
+    /// Removes this read, which holds the band from now on. Returns its buffer, its origin and the time at which it was
+    /// queued.
+    pub(crate) fn take_read(&mut self, at: u32) -> (SgMut, Origin, Nanos) {
+        let item = self.pop(at).expect("there is a read");
         let Item { work: Work::Read { data, .. }, origin, arrival, .. } = item else {
             unreachable!("it was a read")
         };
+        self.set_holder(at, Holder::Whole);
         (data, origin, arrival.queued)
     }
 
-    /// Puts an operation that started without a task back to the head of its band, for a task.
-    pub(crate) fn put_back(&mut self, at: u32, work: Work, origin: Origin, arrival: Arrival) {
+    /// Puts an operation that started without a task back to the head of its band, for a task, and releases its columns
+    /// like [`let_go`](Self::let_go).
+    pub(crate) fn put_back(
+        &mut self,
+        at: u32,
+        (work, origin, arrival): (Work, Origin, Arrival),
+        columns: impl FnOnce() -> ColumnSet,
+    ) {
         let entry = self.entries.get_mut(at).expect("whatever has started holds it");
-        entry.thorough = true;
-        let item = self.items.insert(Item { work, origin, arrival, next: entry.first });
+        let next = entry.first;
+        let item = self.items.insert(Item { work, origin, arrival, thorough: true, next });
         entry.first = Some(item);
         entry.last.get_or_insert(item);
-        self.ready.push_back(at);
+        self.let_go(at, columns);
     }
 
-    /// Releases the band. The band gets a task if an operation waits for it.
+    /// Releases the band, or the `columns` of one of several holders. A waiting operation may then start.
     #[inline(always)]
-    pub(crate) fn let_go(&mut self, at: u32) {
-        if self.entries.get(at).expect("whatever has started holds it").first.is_some() {
-            self.ready.push_back(at);
-        } else {
+    pub(crate) fn let_go(&mut self, at: u32, columns: impl FnOnce() -> ColumnSet) {
+        let entry = self.entries.get_mut(at).expect("whatever has started holds it");
+        entry.holder = match entry.holder {
+            Holder::Columns(held) => held.without(columns()).holder(),
+            Holder::None | Holder::Whole | Holder::Small(_) => Holder::None,
+        };
+        if entry.first.is_some() {
+            self.make_ready(at);
+        } else if entry.holder == Holder::None {
             self.retire(at);
         }
+    }
+
+    /// Returns the band from its task to the waiting operations, which may start without a task.
+    pub(crate) fn give_back(&mut self, at: u32) {
+        self.make_ready(at);
     }
 
     /// Removes the next operation from the queue of the entry. With an empty queue, removes the entry and returns
@@ -431,7 +416,9 @@ impl Bands {
     /// Puts an operation that was removed from the queue aside.
     pub(crate) fn join(&mut self, at: u32, (work, origin, arrival): (Work, Origin, Arrival)) {
         let entry = self.entries.get_mut(at).expect("a task holds its entry");
-        entry.joined = Some(self.items.insert(Item { work, origin, arrival, next: entry.joined }));
+        let next = entry.joined;
+        let item = Item { work, origin, arrival, thorough: false, next };
+        entry.joined = Some(self.items.insert(item));
     }
 
     /// Calls `show` with the ranges and buffers of the joined reads, in the order in which they are taken. A read with
@@ -449,7 +436,7 @@ impl Bands {
     /// Removes and returns one of the joined reads.
     pub(crate) fn take_joined(&mut self, at: u32) -> Option<(Span, Arrival)> {
         let entry = self.entries.get_mut(at).expect("a task holds its entry");
-        let Item { work, origin, arrival, next } = self.items.remove(entry.joined?);
+        let Item { work, origin, arrival, next, .. } = self.items.remove(entry.joined?);
         entry.joined = next;
         Some((Span { band: entry.band, work, origin }, arrival))
     }
@@ -530,47 +517,4 @@ impl Bands {
         }
         None
     }
-}
-
-/// Returns the data of the request from block `from` on, `blocks` blocks.
-fn slice(fill_range: LbaRange, data: &Sg, from: Lba, blocks: u64, block_size: BlockSize) -> Sg {
-    let offset = (from.0 - fill_range.start.0) << block_size.shift();
-    data.slice(offset as usize, (blocks << block_size.shift()) as usize)
-}
-
-/// Returns the union of the segments of two writes, if it is one run of blocks on every strip and no block is in both
-/// writes.
-fn join(a: &SegmentList, b: &SegmentList) -> Option<SegmentList> {
-    let mut union = SegmentList::new();
-    let (mut i, mut j) = (0, 0);
-    while i < a.len() || j < b.len() {
-        let (x, y) = (a.get(i), b.get(j));
-        match (x, y) {
-            (Some(x), Some(y)) if x.strip == y.strip => {
-                let (low, high) = if x.offset < y.offset { (x, y) } else { (y, x) };
-                if low.offset + low.blocks != high.offset {
-                    return None;
-                }
-                let mut joined = *low;
-                joined.blocks += high.blocks;
-                union.push(joined);
-                i += 1;
-                j += 1;
-            }
-            (Some(x), Some(y)) if x.strip < y.strip => {
-                union.push(*x);
-                i += 1;
-            }
-            (Some(_) | None, Some(y)) => {
-                union.push(*y);
-                j += 1;
-            }
-            (Some(x), None) => {
-                union.push(*x);
-                i += 1;
-            }
-            (None, None) => break,
-        }
-    }
-    Some(union)
 }

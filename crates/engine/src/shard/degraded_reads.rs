@@ -21,6 +21,7 @@ use strake_block::{SgMut, Token};
 use strake_raid::{Access, Sets, Single, Spot, single};
 use strake_units::{LbaRange, Nanos, PositionSet, StripSet};
 
+use super::bands::{ColumnSet, Holder};
 use super::execute::Failed;
 use super::members::{self, DirectRead};
 use super::scratch::Scratch;
@@ -75,7 +76,8 @@ impl Shard {
         let Some(at_once) = may_begin(&table, &mut scratch, strips, data.len()) else {
             return Err(data);
         };
-        let Some(entry) = self.bands.borrow_mut().hold(spot.band()) else { return Err(data) };
+        let held = self.bands.borrow_mut().hold(spot.band(), Holder::Whole);
+        let Some(entry) = held else { return Err(data) };
         let mut requests = self.requests.borrow_mut();
         requests.went_directly(port, 1, data.len());
         let (since, came, bytes) = (self.now.get(), requests.came(), data.len());
@@ -211,7 +213,7 @@ impl Shard {
             recovery.apply(&sources, &mut [part.as_mut_slice()]).expect("all are equally long");
         }
         self.give_back_strips(&mut strips[..count]);
-        self.bands.borrow_mut().let_go(read.wanted.entry);
+        self.bands.borrow_mut().let_go(read.wanted.entry, || ColumnSet::ALL);
         let data = std::mem::take(&mut read.wanted.data);
         let (since, last) = (read.since, strips[usize::from(read.last)].member);
         match &read.wanted.reader {
@@ -267,7 +269,8 @@ impl Shard {
         };
         let data = std::mem::take(&mut wanted.data);
         let work = Work::Read { range: wanted.range, data, unreadable, avoid: wanted.avoid };
-        self.bands.borrow_mut().put_back(wanted.entry, work, origin, arrival);
+        let again = (work, origin, arrival);
+        self.bands.borrow_mut().put_back(wanted.entry, again, || ColumnSet::ALL);
     }
 
     /// Promotes slow parts of degraded reads to ordinary I/Os, which handle slow members.

@@ -296,7 +296,11 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
         flush.or_else(|| {
             loop {
                 let entry = shard.bands.borrow_mut().next_ready()?;
-                if !shard.begin_degraded_read(entry) && !shard.begin_small(entry) {
+                if shard.begin_degraded_read(entry) || shard.begin_small(entry) {
+                    continue;
+                }
+                // The holders list the entry again when they release their columns.
+                if !shard.bands.borrow().is_held(entry) {
                     return Some(Job::Band(entry));
                 }
             }

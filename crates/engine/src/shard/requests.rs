@@ -223,6 +223,11 @@ impl Requests {
         user.is_some_and(|user| user.live > 0 && user.wrote_to == range.start)
     }
 
+    /// True if requests of the user wait to be accepted.
+    pub(crate) fn has_unaccepted(&self, port: u16) -> bool {
+        self.users[usize::from(port)].as_ref().is_some_and(|user| user.port.has_waiting())
+    }
+
     /// Answers a successful direct read, or a degraded read. Its I/Os were issued at `issued`. The last one was an I/O
     /// of `member`.
     pub(crate) fn answer_direct(

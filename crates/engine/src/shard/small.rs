@@ -29,6 +29,7 @@ use strake_parity::ParityMut;
 use strake_raid::{Access, Band, PARTS_MAX, Parts, Sets, Single, Spot, single};
 use strake_units::{Lba, LbaRange, Nanos, PositionSet, RegionIndex};
 
+use super::bands::{Bands, ColumnSet, Holder};
 use super::members::{Failed, Members, PartIo, Unplaced, Whole};
 use super::mend::LOST;
 use super::partial_writes::RecordIndex;
@@ -149,9 +150,14 @@ impl Shard {
             return self.write_at_owner(port, token, (range, band), data, durability);
         }
         let mut bands = self.bands.borrow_mut();
-        let Some(entry) = bands.hold(band) else { return Err(data) };
+        let mut held = bands.hold(band, Holder::Small(smalls.next_number()));
+        // A request that has not yet reached the bands is not overtaken.
+        if held.is_none() && !requests.has_unaccepted(port) {
+            held = self.hold_beside(&mut bands, &mut smalls, &target);
+        }
+        let Some(entry) = held else { return Err(data) };
         let Some(cached) = self.small_bufs(&target, smalls.next_bufs()) else {
-            bands.let_go(entry);
+            bands.let_go(entry, || self.columns_of(&target));
             return Err(data);
         };
         let (since, came) = (self.now.get(), requests.came());
@@ -203,9 +209,13 @@ impl Shard {
         }
         let Some(target) = small_write_target(self, range) else { return Some(span) };
         let mut bands = self.bands.borrow_mut();
-        let Some(entry) = bands.hold(target.spot.band()) else { return Some(span) };
+        let mut held = bands.hold(target.spot.band(), Holder::Small(smalls.next_number()));
+        if held.is_none() {
+            held = self.hold_beside(&mut bands, &mut smalls, &target);
+        }
+        let Some(entry) = held else { return Some(span) };
         let Some(cached) = self.small_bufs(&target, smalls.next_bufs()) else {
-            bands.let_go(entry);
+            bands.let_go(entry, || self.columns_of(&target));
             return Some(span);
         };
         let Work::Write { fill: Fill::Data(data), durability, .. } = span.work else {
@@ -217,21 +227,87 @@ impl Shard {
         None
     }
 
-    /// Starts the write at the head of the band of `entry`, if it is a small write and can start immediately.
+    /// Starts the first waiting write of the band of `entry`, if it is a small write and can start immediately.
     pub(crate) fn begin_small(&self, entry: u32) -> bool {
         let mut smalls = self.smalls.borrow_mut();
         if smalls.room() == 0 {
             return false;
         }
         let mut bands = self.bands.borrow_mut();
-        let Some((range, band)) = bands.sole_write(entry) else { return false };
-        let target = small_write_target(self, range);
-        let Some(target) = target.filter(|target| target.spot.band() == band) else { return false };
+        let Some((target, columns)) = self.first_small(&bands, entry) else { return false };
+        let own = (smalls.next_number(), columns);
+        let of = |number| self.columns_held(smalls.get(number));
+        let Some(holder) = bands.next_holder(entry, own, of) else { return false };
         let Some(cached) = self.small_bufs(&target, smalls.next_bufs()) else { return false };
-        let Head { range, data, durability, origin, queued } = bands.take_write(entry);
+        let Head { range, data, durability, origin, queued } = bands.take_write(entry, holder);
         let small = smalls.begin(Caller::Span(origin, queued), range, data, durability);
         self.start_small(small, entry, &target, &cached);
         true
+    }
+
+    /// True if the first waiting operation of the band of `entry` may be a small write, so that its task can end.
+    pub(crate) fn needs_no_task(&self, entry: u32) -> bool {
+        self.first_small(&self.bands.borrow(), entry).is_some()
+    }
+
+    /// Returns the first waiting operation of the band of `entry`, if it may be a small write. It is none if a task
+    /// merges it with the next one: a write of adjacent blocks, or of the same columns, which could not run beside it.
+    fn first_small(&self, bands: &Bands, entry: u32) -> Option<(Target, ColumnSet)> {
+        let (band, range, next) = bands.first_writes(entry)?;
+        let target = small_write_target(self, range)?;
+        debug_assert_eq!(target.spot.band(), band, "a span lies in its band");
+        let columns = self.columns_of(&target);
+        let merges = |next: LbaRange| {
+            let spot = self.geometry.spot(next);
+            let overlaps = |spot| self.columns_of_spot(&spot).overlaps(columns);
+            range.end() == next.start || next.end() == range.start || spot.is_some_and(overlaps)
+        };
+        (!(self.merge && next.is_some_and(merges))).then_some((target, columns))
+    }
+
+    /// Takes the columns of `target` in a band that is held by other small writes, if they are free. A separate
+    /// function, because most bands have no other holder.
+    #[cold]
+    fn hold_beside(&self, bands: &mut Bands, smalls: &mut Smalls, target: &Target) -> Option<u32> {
+        let of = |number| self.columns_held(smalls.get(number));
+        bands.hold_beside(target.spot.band(), self.columns_of(target), of)
+    }
+
+    /// Returns the columns that a new write needs. A write with a record needs the whole band, because only the newest
+    /// record of a band counts after a crash.
+    fn columns_of(&self, target: &Target) -> ColumnSet {
+        match target.logged || self.redo.borrow().intends() {
+            true => ColumnSet::ALL,
+            false => self.columns_of_spot(&target.spot),
+        }
+    }
+
+    /// Returns the columns that the only holder of a band needs.
+    fn columns_held(&self, small: &Small) -> ColumnSet {
+        match small.logged || small.record.is_some() || self.redo.borrow().intends() {
+            true => ColumnSet::ALL,
+            false => self.columns_of_small(small),
+        }
+    }
+
+    /// True unless the write needs a record now, and other writes of its band started before records were needed.
+    #[inline]
+    fn may_write(&self, small: &Small) -> bool {
+        let is_alone = || {
+            let columns = self.columns_of_small(small);
+            self.bands.borrow().has_one_holder(small.entry, columns)
+        };
+        !self.redo.borrow().intends() || is_alone()
+    }
+
+    /// Returns the columns that a write changes.
+    fn columns_of_small(&self, small: &Small) -> ColumnSet {
+        let blocks = small.range.blocks as u32;
+        ColumnSet::of(small.place.offset, blocks, self.geometry.band_blocks())
+    }
+
+    fn columns_of_spot(&self, spot: &Spot) -> ColumnSet {
+        ColumnSet::of(spot.place.offset, spot.blocks, self.geometry.band_blocks())
     }
 
     /// Returns the target of a write of `range`, if it may be a small write with the usable members in `sets`. A region
@@ -351,7 +427,8 @@ impl Shard {
                 (Phase::Write, true) => self.expel_from_small(&mut smalls, write),
                 (Phase::Read, failed) => {
                     let mut members = self.members.borrow_mut();
-                    let as_planned = !failed && unchanged(&members, small, &sets);
+                    let as_planned =
+                        !failed && unchanged(&members, small, &sets) && self.may_write(small);
                     if !(as_planned && self.write_updated(&mut members, small)) {
                         drop(members);
                         self.hand_over(&mut smalls, write);
@@ -436,7 +513,8 @@ impl Shard {
             }
         };
         let work = Work::Write { range, fill: Fill::Data(data), durability };
-        self.bands.borrow_mut().put_back(small.entry, work, origin, arrival);
+        let columns = || self.columns_of_small(small);
+        self.bands.borrow_mut().put_back(small.entry, (work, origin, arrival), columns);
         smalls.end(write);
     }
 
@@ -454,7 +532,7 @@ impl Shard {
             }
             scratch::give_back(&self.scratch, small.take_bufs());
         }
-        self.bands.borrow_mut().let_go(small.entry);
+        self.bands.borrow_mut().let_go(small.entry, || self.columns_of_small(small));
         let data = std::mem::take(&mut small.data);
         match small.caller {
             Caller::Span(origin, queued) => {

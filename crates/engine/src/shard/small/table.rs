@@ -294,10 +294,15 @@ impl Smalls {
     /// Returns the buffers of the entry that [`begin`](Self::begin) will allocate.
     #[inline(always)]
     pub(super) fn next_bufs(&mut self) -> &mut PartBufs {
-        let next = *self.free.last().expect("there is room");
-        let bufs = &mut self.places[next as usize].bufs;
+        let bufs = &mut self.places[self.next_number() as usize].bufs;
         debug_assert!(bufs.iter().all(Option::is_none), "its buffers were given back");
         bufs
+    }
+
+    /// Returns the number of the entry that [`begin`](Self::begin) will allocate.
+    #[inline]
+    pub(super) fn next_number(&self) -> u32 {
+        *self.free.last().expect("there is room")
     }
 
     /// Allocates an entry for a write, whose buffers are in [`next_bufs`](Self::next_bufs).

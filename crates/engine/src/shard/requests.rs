@@ -224,6 +224,7 @@ impl Requests {
     }
 
     /// True if requests of the user wait to be accepted.
+    #[cold]
     pub(crate) fn has_unaccepted(&self, port: u16) -> bool {
         self.users[usize::from(port)].as_ref().is_some_and(|user| user.port.has_waiting())
     }

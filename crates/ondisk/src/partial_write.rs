@@ -101,6 +101,7 @@ pub struct PartialWritePlace {
 impl PartialWriteList {
     /// Adds a partial write to the list in `page`, the future header of a record, with one witness for each of its
     /// blocks. Returns false if the list has no space.
+    #[inline]
     pub fn push(
         &mut self,
         page: &mut [u8],

@@ -323,14 +323,11 @@ impl Shard {
         }
     }
 
-    /// True unless the write needs a record now, and other writes of its band started before records were needed.
-    #[inline]
-    fn may_write(&self, small: &Small) -> bool {
-        let is_alone = || {
-            let columns = self.columns_of_small(small);
-            self.bands.borrow().has_one_holder(small.entry, columns)
-        };
-        !self.redo.borrow().intends() || is_alone()
+    /// True unless the write needs a record and does not hold the whole band. Records are needed only after a change of
+    /// the membership epoch, and writes from before the change start again.
+    fn may_record(&self, small: &Small) -> bool {
+        let columns = self.columns_of_small(small);
+        !self.redo.borrow().intends() || self.bands.borrow().has_one_holder(small.entry, columns)
     }
 
     /// Returns the columns that a write changes.
@@ -456,8 +453,8 @@ impl Shard {
                 (Phase::Write, true) => self.expel_from_small(&mut smalls, write),
                 (Phase::Read, failed) => {
                     let mut members = self.members.borrow_mut();
-                    let as_planned =
-                        !failed && unchanged(&members, small, &sets) && self.may_write(small);
+                    let as_planned = !failed && unchanged(&members, small, &sets);
+                    debug_assert!(!as_planned || self.may_record(small), "one record per band");
                     if !(as_planned && self.write_updated(&mut members, small)) {
                         drop(members);
                         self.hand_over(&mut smalls, write);

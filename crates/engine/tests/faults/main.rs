@@ -5,6 +5,7 @@ mod assembly;
 mod away;
 mod badblocks;
 mod bugs;
+mod columns;
 mod control;
 mod copies;
 mod cut_short;

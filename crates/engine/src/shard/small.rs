@@ -317,7 +317,7 @@ impl Shard {
 
     /// Returns the columns that the only holder of a band needs.
     fn columns_held(&self, small: &Small) -> ColumnSet {
-        match small.logged || small.record.is_some() || self.redo.borrow().intends() {
+        match small.logged || small.record.is_some() {
             true => ColumnSet::ALL,
             false => self.columns_of_small(small),
         }

@@ -14,7 +14,9 @@ use crate::error::ArrayError;
 use crate::limits::{MAILBOX_DEPTH, SCRATCH_BYTES, TASKS_MAX};
 use crate::message::{Change, Control, Reply};
 use crate::pacing::Maintenance;
-use crate::shard::{Link, Roll, ShardSpec, SharedDevice, buffers_of, drive, view_of};
+use crate::roll::Roll;
+use crate::shard::{Link, ShardSpec, buffers_of, drive, view_of};
+use crate::shared_device::SharedDevice;
 use crate::shared_status::{MemberHealth, MemberStatus, SharedStatus};
 
 mod control;

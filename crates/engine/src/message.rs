@@ -13,8 +13,9 @@ use strake_reactor::{Receiver, Sender};
 use strake_units::{LbaRange, MemberIndex, Name, PositionSet, RegionIndex, Uuid};
 
 use crate::error::ArrayError;
+use crate::roll::Roll;
 use crate::scrub::ScrubOrder;
-use crate::shard::{Pairing, Roll, SharedDevice};
+use crate::shared_device::SharedDevice;
 use crate::trace::Stages;
 
 /// The recipient of the answer to a span: a host request of some shard, or the maintenance of this shard.
@@ -95,6 +96,21 @@ pub(crate) enum View {
     Rebuilding,
     /// The member is not used.
     Absent,
+}
+
+/// The devices of a member that are in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pairing {
+    /// Only its own device.
+    None,
+    /// The replacement of this member is written too.
+    Copying(MemberIndex),
+    /// The member has failed, and its replacement is about to get the slot.
+    Orphaned(MemberIndex),
+    /// The replacement has the slot of this member, and the old device is written too.
+    Swapped(MemberIndex),
+    /// The replacement has the slot of this failed member. The old device is not used.
+    TakenOver(MemberIndex),
 }
 
 /// A change to the list of bad blocks of a member.

@@ -45,8 +45,6 @@ pub(crate) use build::{Link, ShardSpec, buffers_of};
 pub(crate) use direct::read_batch;
 pub(crate) use driver::drive;
 pub(crate) use leader::{LeaderState, recorded, view_of};
-pub(crate) use members::{Pairing, SharedDevice};
-pub(crate) use redo::Roll;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

@@ -146,9 +146,9 @@ pub const H2C_BYTES_MAX: u32 = 128 << 10;
 /// I/O.
 pub const EFFECT_BYTES_MAX: u64 = 64 << 20;
 
-/// The queues of one host on a core start a Write Zeroes or a deallocation at a namespace only while fewer bytes of such
-/// commands are in flight there. A capsule of 64 bytes orders [`EFFECT_BYTES_MAX`], so a queue could otherwise put 8 GiB before the I/O of other hosts.
-/// Other commands need buffers, whose number is limited for each host.
+/// The queues of one host on a core start a Write Zeroes or a deallocation at a namespace only while fewer bytes of
+/// such commands are in flight there. A capsule of 64 bytes orders [`EFFECT_BYTES_MAX`], so a queue could otherwise put
+/// 8 GiB before the I/O of other hosts. Other commands need buffers, whose number is limited for each host.
 pub const EFFECT_BYTES_OF_HOST_MAX: u64 = EFFECT_BYTES_MAX;
 
 /// Blocks of one Dataset Management, in one range or in all: 8 to 64 GiB, depending on the block size, which take

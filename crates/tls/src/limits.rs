@@ -22,8 +22,8 @@ pub const IDENTITIES_MAX: usize = 8;
 /// The largest credit of a peer, in data records. Each data record adds one; whatever holds no data costs some.
 pub const CREDIT_MAX: usize = 2048;
 
-/// Data records that a control record costs, a record without data. A KeyUpdate takes some 15 microseconds, as much as twenty small data
-/// records.
+/// Data records that a control record costs, a record without data. A KeyUpdate takes some 15 microseconds, as much as
+/// twenty small data records.
 pub const CONTROL_RECORD_PRICE: usize = 192;
 
 /// Data records that a further message of a record costs, such as a session ticket. OpenSSL may also return once more

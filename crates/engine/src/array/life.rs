@@ -13,7 +13,7 @@ use crate::create::Drive;
 use crate::error::{ArrayError, ArrayRemedy};
 use crate::message::{Change, Control, IncomingDrive, Reconfigure};
 use crate::settling;
-use crate::shard::SharedDevice;
+use crate::shared_device::SharedDevice;
 
 impl Array {
     /// Puts `drive` in the slot of a failed or missing `member` and starts a rebuild. The caller has

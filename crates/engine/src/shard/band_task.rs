@@ -11,6 +11,7 @@ use super::joint::{self, Joined};
 use super::maintain::{agree, heal, maintain};
 use super::members::{Group, settled};
 use super::mend::{Ended, Excluded, LOST, Stuck, copy_back, repair};
+use super::small::needs_no_task;
 use super::write_task::write;
 use super::{Shard, replacement, scratch, scrub};
 use crate::message::{Span, Work};
@@ -23,7 +24,7 @@ pub(crate) async fn run(shard: &Shard, entry: u32) {
     let mut writes = WriteBatch::empty();
     let mut has_worked = false;
     loop {
-        if std::mem::replace(&mut has_worked, true) && shard.needs_no_task(entry) {
+        if std::mem::replace(&mut has_worked, true) && needs_no_task(shard, entry) {
             shard.bands.borrow_mut().give_back(entry);
             break;
         }

@@ -240,8 +240,8 @@ impl Bands {
         self.entries.get(entry).expect("a task holds its entry").band
     }
 
-    /// Returns the band and the range of the first waiting operation, if this operation is a write of data that may be a
-    /// small write. Returns also the range of the next operation if it is a write of data.
+    /// Returns the band and the range of the first waiting operation, if this operation is a write of data that may be
+    /// a small write. Returns also the range of the next operation if it is a write of data.
     pub(crate) fn first_writes(&self, entry: u32) -> Option<(Band, LbaRange, Option<LbaRange>)> {
         let entry = self.entries.get(entry).expect("it has work");
         let item = self.items.get(entry.first?).expect("a queue is linked");

@@ -11,6 +11,7 @@ use strake_raid::{Geometry, PARTS_MAX, Regions, Sets};
 use strake_reactor::{Receiver, Scheduler, Sender};
 use strake_units::{CoreIndex, MemberIndex, MemberSet, Nanos, RegionIndex};
 
+use super::Shard;
 use super::agreed::AgreedStrips;
 use super::bad::BadTable;
 use super::bands::Bands;
@@ -20,7 +21,7 @@ use super::members::{Capacity, Members};
 use super::partial_writes::PartialWrites;
 use super::peers::SitOuts;
 use super::rebuild::{RebuildTable, Window};
-use super::redo::{Redo, Roll, logging};
+use super::redo::{Redo, logging};
 use super::regions::RegionTable;
 use super::requests::Requests;
 use super::scratch::{Buffers, Scratch};
@@ -28,7 +29,6 @@ use super::scrub::ScrubTable;
 use super::small::{ParityCache, Records, Smalls};
 use super::wait::WaitQueue;
 use super::workers::Workers;
-use super::{Shard, SharedDevice};
 use crate::array::{Options, Waker};
 use crate::error::{ArrayError, ArrayErrorKind};
 use crate::limits::{
@@ -36,6 +36,8 @@ use crate::limits::{
     RECOVERIES_MAX, REQUESTS_MAX, SMALL_WRITES_MAX, TASKS_MAX, TASKS_RESERVED,
 };
 use crate::message::{Control, Peer, View};
+use crate::roll::Roll;
+use crate::shared_device::SharedDevice;
 use crate::shared_status::SharedStatus;
 use crate::trace::Tracer;
 

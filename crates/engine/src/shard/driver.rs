@@ -13,16 +13,17 @@ use strake_units::{CoreIndex, MemberIndex, MemberSet, Nanos, RegionIndex};
 use super::agreed::AgreedStrips;
 use super::build::{Link, Room, ShardBuffers, ShardSpec, build, impaired};
 use super::install::Install;
-use super::members::{HostRead, Members, Overdue, Pairing, Whole};
-use super::redo::{Roll, logging};
+use super::members::{HostRead, Members, Overdue, Whole};
+use super::redo::logging;
 use super::{
     Job, Shard, band_task, leader_tasks, partial_writes, rebuild, scratch, serve, small, workers,
 };
 use crate::error::ArrayError;
 use crate::events::ArrayEventKind;
 use crate::limits::{LATENCY_LOOK, TASKS_CONCLUDING, TASKS_MAX, TASKS_RESERVED, TIMEOUT_CHECK};
-use crate::message::{Change, Control, FailReason, Peer, SpanDone, ToLeader, View};
+use crate::message::{Change, Control, FailReason, Pairing, Peer, SpanDone, ToLeader, View};
 use crate::port::{self, Port};
+use crate::roll::Roll;
 
 /// Maximum number of tasks polled in one turn before other work.
 const TASKS_PER_TURN: usize = TASKS_MAX;

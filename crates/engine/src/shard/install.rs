@@ -5,10 +5,11 @@
 
 use strake_units::{MemberIndex, Nanos};
 
-use super::{Shard, SharedDevice};
+use super::Shard;
 use crate::error::ArrayError;
 use crate::limits::FORMER_PATIENCE;
 use crate::message::{Answer, Reply, View};
+use crate::shared_device::SharedDevice;
 
 /// A device to open for `member` as soon as it has no outstanding requests.
 pub(super) struct Install {

@@ -20,12 +20,12 @@ use crate::array::IoLimits;
 use crate::histogram::CoreTimes;
 use crate::limits::{MEMBER_DEPTH, TIMEOUT_CHECK};
 use crate::message::View;
+use crate::shared_device::{Hung, SharedDevice};
 use crate::slab::Slab;
 
 mod back;
 mod direct;
 mod groups;
-mod hung;
 mod issue;
 mod latency;
 mod overdue;
@@ -39,17 +39,15 @@ mod token;
 pub(crate) use back::{PartBack, PartTaken, Takers};
 pub(crate) use direct::{DirectRead, Unplaced};
 pub(crate) use groups::Group;
-pub(crate) use hung::SharedDevice;
 pub(crate) use latency::Percentiles;
 pub(crate) use overdue::Overdue;
 pub(crate) use part::{Part, Sent};
 pub(super) use parts::{Out, PartSet, Strays};
-pub(crate) use replacement::{Pair, Pairing};
+pub(crate) use replacement::Pair;
 pub(crate) use token::{PARTS_NAMED_MAX, PartIo, Whole, next as next_generation};
 
 use direct::Direct;
 use groups::Groups;
-use hung::Hung;
 use latency::Latency;
 
 /// One issued I/O of a group.

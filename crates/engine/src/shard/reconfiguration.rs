@@ -12,9 +12,8 @@ use strake_units::{MemberIndex, RegionIndex};
 use super::Shard;
 use super::leader::{Leader, view_of};
 use super::leader_tasks::show;
-use super::members::Pairing;
 use crate::events::ArrayEventKind;
-use crate::message::{Change, IncomingDrive, Reconfigure, View};
+use crate::message::{Change, IncomingDrive, Pairing, Reconfigure, View};
 
 /// A reconfiguration in progress. The leader has one state for each kind, because the kinds do not exclude each other.
 /// A reshape would be another kind.

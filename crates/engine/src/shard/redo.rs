@@ -12,7 +12,6 @@
 //! ```
 
 mod escapes;
-mod roll;
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -39,9 +38,9 @@ use super::execute::{Failed, STRIPS_MAX, Slots};
 use super::members::{Group, IoSlot, settled};
 use super::wait::WaitQueue;
 use crate::message::{Peer, ToLeader, View};
+use crate::roll::Roll;
 use crate::slab::Slab;
 use escapes::{copied, escape_marked, marks};
-pub(crate) use roll::Roll;
 
 pub(crate) struct Redo {
     roll: Arc<Roll>,

@@ -226,7 +226,8 @@ impl Requests {
     /// True if requests of the user wait to be accepted.
     #[cold]
     pub(crate) fn has_unaccepted(&self, port: u16) -> bool {
-        self.users[usize::from(port)].as_ref().is_some_and(|user| user.port.has_waiting())
+        let user = self.users[usize::from(port)].as_ref();
+        user.is_some_and(|user| user.port.has_waiting())
     }
 
     /// Answers a successful direct read, or a degraded read. Its I/Os were issued at `issued`. The last one was an I/O

@@ -18,6 +18,7 @@
 //!
 //! [`strake_raid::single()`] decides which writes are small writes, and which strips they read and write.
 
+mod lock;
 mod logged;
 mod parity_cache;
 mod strips;
@@ -29,7 +30,7 @@ use strake_parity::ParityMut;
 use strake_raid::{Access, Band, PARTS_MAX, Parts, Sets, Single, Spot, single};
 use strake_units::{Lba, LbaRange, Nanos, PositionSet, RegionIndex};
 
-use super::bands::{Bands, ColumnSet, Holder};
+use super::bands::Holder;
 use super::members::{Failed, Members, PartIo, Unplaced, Whole};
 use super::mend::LOST;
 use super::partial_writes::RecordIndex;
@@ -38,6 +39,8 @@ use crate::limits::TIMEOUT_CHECK;
 use crate::message::{Fill, Origin, Peer, Span, Work};
 use crate::pacing::Came;
 
+pub(crate) use lock::needs_no_task;
+use lock::{Lock, first_small};
 pub(crate) use logged::Records;
 pub(crate) use parity_cache::ParityCache;
 use parity_cache::Worth;
@@ -82,23 +85,6 @@ struct Target {
     region: RegionIndex,
     /// True if the parts are recorded in the redo log.
     logged: bool,
-}
-
-impl Target {
-    #[inline(always)]
-    const fn lock(&self) -> Lock {
-        Lock { offset: self.spot.place.offset, blocks: self.spot.blocks, whole: self.logged }
-    }
-}
-
-/// The part of a band that a write locks. A separate type that fits into registers: a target in memory costs each write
-/// 30 instructions.
-#[derive(Clone, Copy)]
-struct Lock {
-    offset: u32,
-    blocks: u32,
-    /// True if the write locks the whole band.
-    whole: bool,
 }
 
 impl Shard {
@@ -171,13 +157,13 @@ impl Shard {
             Some(entry) => entry,
             // A request that has not yet reached the bands is not overtaken.
             None if requests.has_unaccepted(port) => return Err(data),
-            None => match self.hold_beside(&mut bands, &mut smalls, band, target.lock()) {
+            None => match Lock::of(&target).hold_beside(self, &mut bands, &mut smalls, band) {
                 Some(entry) => entry,
                 None => return Err(data),
             },
         };
         let Some(cached) = self.small_bufs(&target, smalls.next_bufs()) else {
-            self.let_go(&mut bands, entry, target.lock());
+            Lock::of(&target).let_go(self, &mut bands, entry);
             return Err(data);
         };
         let (since, came) = (self.now.get(), requests.came());
@@ -229,12 +215,12 @@ impl Shard {
         }
         let Some(target) = small_write_target(self, range) else { return Some(span) };
         let mut bands = self.bands.borrow_mut();
-        let (band, lock) = (target.spot.band(), target.lock());
+        let (band, lock) = (target.spot.band(), Lock::of(&target));
         let held = bands.hold(band, Holder::Small(smalls.next_number()));
-        let held = held.or_else(|| self.hold_beside(&mut bands, &mut smalls, band, lock));
+        let held = held.or_else(|| lock.hold_beside(self, &mut bands, &mut smalls, band));
         let Some(entry) = held else { return Some(span) };
         let Some(cached) = self.small_bufs(&target, smalls.next_bufs()) else {
-            self.let_go(&mut bands, entry, target.lock());
+            lock.let_go(self, &mut bands, entry);
             return Some(span);
         };
         let Work::Write { fill: Fill::Data(data), durability, .. } = span.work else {
@@ -253,87 +239,15 @@ impl Shard {
             return false;
         }
         let mut bands = self.bands.borrow_mut();
-        let Some((target, columns)) = self.first_small(&bands, entry) else { return false };
+        let Some((target, columns)) = first_small(self, &bands, entry) else { return false };
         let own = (smalls.next_number(), columns);
-        let of = |number| self.columns_held(smalls.get(number));
+        let of = |number| lock::held(&self.geometry, smalls.get(number));
         let Some(holder) = bands.next_holder(entry, own, of) else { return false };
         let Some(cached) = self.small_bufs(&target, smalls.next_bufs()) else { return false };
         let Head { range, data, durability, origin, queued } = bands.take_write(entry, holder);
         let small = smalls.begin(Caller::Span(origin, queued), range, data, durability);
         self.start_small(small, entry, &target, &cached);
         true
-    }
-
-    /// True if the first waiting operation of the band of `entry` may be a small write, so that its task can end.
-    pub(crate) fn needs_no_task(&self, entry: u32) -> bool {
-        self.first_small(&self.bands.borrow(), entry).is_some()
-    }
-
-    /// Returns the first waiting operation of the band of `entry`, if it may be a small write. It is none if a task
-    /// merges it with the next one: a write of adjacent blocks, or of the same columns, which could not run beside it.
-    fn first_small(&self, bands: &Bands, entry: u32) -> Option<(Target, ColumnSet)> {
-        let (band, range, next) = bands.first_writes(entry)?;
-        let target = small_write_target(self, range)?;
-        debug_assert_eq!(target.spot.band(), band, "a span lies in its band");
-        let columns = self.columns_of(target.lock());
-        let merges = |next: LbaRange| {
-            let spot = self.geometry.spot(next);
-            let of =
-                |spot: Spot| Lock { offset: spot.place.offset, blocks: spot.blocks, whole: false };
-            let overlaps = |spot| self.columns_of(of(spot)).overlaps(columns);
-            range.end() == next.start || next.end() == range.start || spot.is_some_and(overlaps)
-        };
-        (!(self.merge && next.is_some_and(merges))).then_some((target, columns))
-    }
-
-    /// Takes the columns of `lock` in a band that is held by other small writes, if they are free. A separate function,
-    /// because most bands have no other holder.
-    #[cold]
-    fn hold_beside(
-        &self,
-        bands: &mut Bands,
-        smalls: &mut Smalls,
-        band: Band,
-        lock: Lock,
-    ) -> Option<u32> {
-        let of = |number| self.columns_held(smalls.get(number));
-        bands.hold_beside(band, self.columns_of(lock), of)
-    }
-
-    /// Releases a band for whose write there is no memory now.
-    #[cold]
-    fn let_go(&self, bands: &mut Bands, entry: u32, lock: Lock) {
-        bands.let_go(entry, || self.columns_of(lock));
-    }
-
-    /// Returns the columns that a new write needs. A write with a record needs the whole band, because only the newest
-    /// record of a band counts after a crash.
-    fn columns_of(&self, Lock { offset, blocks, whole }: Lock) -> ColumnSet {
-        match whole || self.redo.borrow().intends() {
-            true => ColumnSet::ALL,
-            false => ColumnSet::of(offset, blocks, self.geometry.band_blocks()),
-        }
-    }
-
-    /// Returns the columns that the only holder of a band needs.
-    fn columns_held(&self, small: &Small) -> ColumnSet {
-        match small.logged || small.record.is_some() {
-            true => ColumnSet::ALL,
-            false => self.columns_of_small(small),
-        }
-    }
-
-    /// True unless the write needs a record and does not hold the whole band. Records are needed only after a change of
-    /// the membership epoch, and writes from before the change start again.
-    fn may_record(&self, small: &Small) -> bool {
-        let columns = self.columns_of_small(small);
-        !self.redo.borrow().intends() || self.bands.borrow().has_one_holder(small.entry, columns)
-    }
-
-    /// Returns the columns that a write changes.
-    fn columns_of_small(&self, small: &Small) -> ColumnSet {
-        let blocks = small.range.blocks as u32;
-        ColumnSet::of(small.place.offset, blocks, self.geometry.band_blocks())
     }
 
     /// Returns the target of a write of `range`, if it may be a small write with the usable members in `sets`. A region
@@ -454,7 +368,10 @@ impl Shard {
                 (Phase::Read, failed) => {
                     let mut members = self.members.borrow_mut();
                     let as_planned = !failed && unchanged(&members, small, &sets);
-                    debug_assert!(!as_planned || self.may_record(small), "one record per band");
+                    debug_assert!(
+                        !as_planned || lock::may_record(self, small),
+                        "one record per band"
+                    );
                     if !(as_planned && self.write_updated(&mut members, small)) {
                         drop(members);
                         self.hand_over(&mut smalls, write);
@@ -539,7 +456,7 @@ impl Shard {
             }
         };
         let work = Work::Write { range, fill: Fill::Data(data), durability };
-        let columns = || self.columns_of_small(small);
+        let columns = || lock::changed(&self.geometry, small);
         self.bands.borrow_mut().put_back(small.entry, (work, origin, arrival), columns);
         smalls.end(write);
     }
@@ -558,7 +475,7 @@ impl Shard {
             }
             scratch::give_back(&self.scratch, small.take_bufs());
         }
-        self.bands.borrow_mut().let_go(small.entry, || self.columns_of_small(small));
+        self.bands.borrow_mut().let_go(small.entry, || lock::changed(&self.geometry, small));
         let data = std::mem::take(&mut small.data);
         match small.caller {
             Caller::Span(origin, queued) => {

@@ -23,7 +23,7 @@ pub(crate) struct WriteItem {
 const PARTS_MAX: usize = MERGE_MAX * strake_block::buf::SEGMENTS_MAX;
 
 /// New data of one segment: byte offset in the segment, and the bytes. The pieces are sorted and have no gaps.
-pub(in crate::shard) type Parts = ArrayVec<(usize, Buf), PARTS_MAX>;
+pub(crate) type Parts = ArrayVec<(usize, Buf), PARTS_MAX>;
 
 /// Adjacent writes of one band.
 pub(crate) struct WriteBatch {
@@ -102,7 +102,7 @@ impl WriteBatch {
     }
 
     /// Collects the new data of `segment` from all items in `parts`, in order. `zeroes` is a band of zeroes.
-    pub(in crate::shard) fn parts(
+    pub(crate) fn parts(
         &self,
         segment: &Segment,
         (size, zeroes): (BlockSize, &Buf),

@@ -23,7 +23,7 @@ impl ColumnSet {
         Self(u64::MAX >> (u64::BITS - 1 - (last - first)) << first)
     }
 
-    pub(in crate::shard) const fn overlaps(self, other: Self) -> bool {
+    pub(crate) const fn overlaps(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 

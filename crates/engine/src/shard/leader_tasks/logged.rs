@@ -17,11 +17,11 @@ use strake_units::{MemberIndex, MemberSet};
 use super::{flush_all, publish, record};
 use crate::error::ArrayError;
 use crate::message::Answer;
+use crate::roll::Roll;
 use crate::shard::Shard;
 use crate::shard::leader::Leader;
 use crate::shard::members::Group;
 use crate::shard::reconfiguration::{Event, reconfigure};
-use crate::shard::redo::Roll;
 
 impl Leader {
     /// Returns the properties of the array that shards need.

@@ -12,22 +12,7 @@ use strake_units::{MemberIndex, MemberSet, Nanos};
 
 use super::super::address::Target;
 use super::{Failure, Former, Group, IoSlot, Members, Waiter};
-use crate::message::View;
-
-/// The devices of a member that are in use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pairing {
-    /// Only its own device.
-    None,
-    /// The replacement of this member is written too.
-    Copying(MemberIndex),
-    /// The member has failed, and its replacement is about to get the slot.
-    Orphaned(MemberIndex),
-    /// The replacement has the slot of this member, and the old device is written too.
-    Swapped(MemberIndex),
-    /// The replacement has the slot of this failed member. The old device is not used.
-    TakenOver(MemberIndex),
-}
+use crate::message::{Pairing, View};
 
 /// A member with two devices: its own, and the replacement, whose index is the one after the last member.
 pub(crate) struct Pair {

@@ -9,13 +9,15 @@ use strake_reactor::Scheduler;
 use strake_units::{BlockSize, CoreIndex, Lba, LbaRange, MemberIndex, MemberSet, Nanos};
 
 use super::{
-    Capacity, DirectRead, Failed, HostRead, Members, Pairing, PartBack, PartIo, PartTaken,
-    SharedDevice, Takers,
+    Capacity, DirectRead, Failed, HostRead, Members, PartBack, PartIo, PartTaken, SharedDevice,
+    Takers,
 };
 use crate::array::IoLimits;
 use crate::histogram::CoreTimes;
 use crate::limits::MEMBER_DEPTH;
-use crate::message::View;
+use crate::message::{Pairing, View};
+
+mod hung;
 
 const COUNT: usize = 3;
 const OUT: MemberIndex = MemberIndex(1);

@@ -10,8 +10,8 @@ use strake_units::{BlockSize, CoreIndex, MemberIndex, RegionIndex, Uuid};
 use super::{Action, Before, Event, Reconfiguration, Replacement, Stage};
 use crate::array::IoLimits;
 use crate::histogram::CoreTimes;
-use crate::message::{IncomingDrive, View};
-use crate::shard::members::{Capacity, Members, Pairing};
+use crate::message::{IncomingDrive, Pairing, View};
+use crate::shard::members::{Capacity, Members};
 
 const OWN: MemberIndex = MemberIndex(2);
 const BYTES: u64 = 1 << 30;

@@ -12,7 +12,8 @@ use strake_ondisk::{Consistency, REDO_HEADER_BYTES};
 use strake_reactor::{Scheduler, Tasks};
 use strake_units::Uuid;
 
-use super::{RecordOutcome, Redo, Roll, end_turn, page, turn};
+use super::{RecordOutcome, Redo, end_turn, page, turn};
+use crate::roll::Roll;
 
 const PAYLOAD: usize = 4096;
 

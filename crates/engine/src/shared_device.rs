@@ -1,4 +1,4 @@
-//! Unresponsive devices. The first core that notices an expired time limit informs every other core.
+//! Devices that several cores have open. The first core that notices an expired time limit informs every other core.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -14,12 +14,12 @@ pub(crate) struct Hung(Arc<AtomicBool>);
 impl Hung {
     /// Sets the flag, after the member was reported. A core that sees the flag no longer counts its own I/Os at the
     /// device as stalled.
-    pub(super) fn set(&self) {
+    pub(crate) fn set(&self) {
         // Pairs with the load in `is_set`, which then also sees the report.
         self.0.store(true, Release);
     }
 
-    pub(super) fn is_set(&self) -> bool {
+    pub(crate) fn is_set(&self) -> bool {
         // Pairs with the store in `set`.
         self.0.load(Acquire)
     }
@@ -37,10 +37,7 @@ impl SharedDevice {
         Self { device: Arc::clone(device), hung: Hung::default() }
     }
 
-    pub(super) fn hung(&self) -> Hung {
+    pub(crate) fn hung(&self) -> Hung {
         self.hung.clone()
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -8,11 +8,11 @@ use strake_dev_mem::RamDevice;
 use strake_reactor::Scheduler;
 use strake_units::{BlockSize, CoreIndex, Lba, LbaRange, MemberIndex, MemberSet, Nanos};
 
-use super::super::{Capacity, Members, Pairing};
-use super::SharedDevice;
+use super::super::{Capacity, Members};
 use crate::array::IoLimits;
 use crate::histogram::CoreTimes;
-use crate::message::View;
+use crate::message::{Pairing, View};
+use crate::shared_device::SharedDevice;
 
 /// The index of a replacement.
 const PLACE: MemberIndex = MemberIndex(4);

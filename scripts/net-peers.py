@@ -26,7 +26,9 @@ import sys
 import tempfile
 import time
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.dont_write_bytecode = True
+from peers_common import Meanwhile, built, first_line, machine, memory, ratios, save, saved, times, version
+
 NQN = "nqn.2016-06.io.spdk:peer"
 DRIVES = ("null", "ram")
 ROWS = [(f"{rw} 4KiB qd{depth}", rw, 4096, depth) for rw in ("randread", "randwrite") for depth in (1, 32, 128)]
@@ -59,12 +61,6 @@ def free_port():
 def answers(port):
     with socket.socket() as client:
         return client.connect_ex(("127.0.0.1", port)) == 0
-
-
-def memory():
-    """How SPDK's programs get their memory."""
-    with open("/proc/sys/vm/nr_hugepages") as pages:
-        return [] if int(pages.read()) else ["--no-huge"]
 
 
 class Theirs:
@@ -152,10 +148,10 @@ def under_their_host(folder, ours, theirs, options):
                 samples.append(spdk_host(folder, target, drive, row, options.seconds))
             print(f"round {turn + 1}: {row[0]} {drive}: {[samples[-1] for _, samples in pair]}", file=sys.stderr)
     for (drive, name), (our, their) in found.items():
-        ratios = [a / b for a, b in zip(our, their)]
+        ratio, ratio_min, ratio_max = ratios(our, their)
         yield {"host": "spdk_nvme_perf", "case": f"{name} {drive}", "unit": "GB/s" if "128KiB" in name else "1/s",
                "strake": statistics.median(our), "peer": statistics.median(their),
-               "ratio": statistics.median(ratios), "ratio_min": min(ratios), "ratio_max": max(ratios),
+               "ratio": ratio, "ratio_min": ratio_min, "ratio_max": ratio_max,
                "samples": {"strake": our, "peer": their}}
 
 
@@ -178,39 +174,9 @@ def under_our_host(folder, theirs, options):
                    "note": times["note"]}
 
 
-def built():
-    """The folder of our programs, which are built if they are not."""
-    for wanted in (["strake-bench"], ["strake-bench", "--example", "net_target"]):
-        subprocess.run(["cargo", "build", "--quiet", "--release", "-p", *wanted], cwd=ROOT, check=True)
-    return f"{os.environ.get('CARGO_TARGET_DIR', f'{ROOT}/target')}/release"
-
-
-def version(folder):
-    ran = subprocess.run([f"{folder}/nvmf_tgt", "--version"], capture_output=True, text=True)
-    return (ran.stdout + ran.stderr).strip().splitlines()[-1]
-
-
-def first_line(path, pattern=".*"):
-    with open(path) as file:
-        return re.search(pattern, file.read())[0].strip()
-
-
-def machine():
-    """What the numbers depend on."""
-    return {"cpu": first_line("/proc/cpuinfo", "(?<=model name\t: ).*"), "cpus": os.cpu_count(),
-            "kernel": os.uname().release, "huge_pages": not memory(),
-            "congestion_control": first_line("/proc/sys/net/ipv4/tcp_congestion_control")}
-
-
-def ticks():
-    """Those of the CPUs since the machine started: stolen by other machines, and all (proc(5), /proc/stat)."""
-    spent = [int(word) for word in first_line("/proc/stat").split()[1:]]
-    return spent[7], sum(spent[:8])
-
-
 def measured(options):
-    folder, programs = f"{options.spdk}/build/bin", options.programs or built()
-    stolen, spent = ticks()
+    folder, programs = f"{options.spdk}/build/bin", options.programs or built("net_target")
+    meanwhile = Meanwhile()
     with tempfile.TemporaryDirectory() as work:
         theirs = Theirs(folder, work)
         try:
@@ -220,8 +186,8 @@ def measured(options):
             rows += under_our_host(programs, theirs, options)
         finally:
             theirs.end()
-    stolen, spent = (now - then for now, then in zip(ticks(), (stolen, spent)))
-    return {"peer": version(folder), "machine": machine(), "stolen_percent": round(100 * stolen / spent, 1),
+    about = {**machine(), "congestion_control": first_line("/proc/sys/net/ipv4/tcp_congestion_control")}
+    return {"peer": version(f"{folder}/nvmf_tgt"), "machine": about, "stolen_percent": meanwhile.since()[0],
             "rounds": options.rounds, "seconds": options.seconds, "notes": options.note, "rows": rows}
 
 
@@ -240,19 +206,16 @@ def page(document):
              f"- CPU: {about['cpu']}, {about['cpus']} CPUs, Linux {about['kernel']}, TCP's congestion control is "
              f"{about['congestion_control']}",
              f"- CPU time that the hypervisor gave to other guests meanwhile: {document['stolen_percent']} %",
-             "- A core for the target and one for the host, over loopback, one connection, no digests, no TLS, no array",
+             "- A core for the target and one for the host, over loopback, one connection, no digests, no TLS, "
+             "no array",
              f"- Medians of {document['rounds']} rounds of {document['seconds']} s; in each both targets took turns, "
              "and a ratio is the median of those of the rounds", *(f"- {note}" for note in document["notes"]), "",
              "| case | host | our target | SPDK's | ratio | from | to |", "|---|---|---:|---:|---:|---:|---:|"]
     for row in document["rows"]:
-        ratios = " | ".join(times(row[name]) for name in ("ratio", "ratio_min", "ratio_max"))
+        three = " | ".join(times(row[name]) for name in ("ratio", "ratio_min", "ratio_max"))
         ours, theirs = (number(row[name], row["unit"]) for name in ("strake", "peer"))
-        lines.append(f"| {row['case']} | {row['host']} | {ours} | {theirs} | {ratios} |")
+        lines.append(f"| {row['case']} | {row['host']} | {ours} | {theirs} | {three} |")
     return "\n".join([*lines, "", *verdict(document["rows"]), ""])
-
-
-def times(ratio):
-    return "-" if ratio is None else f"{ratio:.2f}"
 
 
 def verdict(rows):
@@ -282,18 +245,12 @@ def main():
     if not options.spdk and not options.page:
         parser.error("name SPDK's folder with --spdk, or a saved document with --page")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by a signal"))
-    if options.page:
-        with open(f"{options.page}.json") as file:
-            document = json.load(file)
-    else:
-        document = measured(options)
+    document = saved(options.page) if options.page else measured(options)
+    if not options.page:
         print(json.dumps(document, indent=1))
     name = options.page or options.save
     if name:
-        with open(f"{name}.json", "w") as file:
-            file.write(json.dumps(document, indent=1) + "\n")
-        with open(f"{name}.md", "w") as file:
-            file.write(page(document))
+        save(name, document, page(document))
 
 
 if __name__ == "__main__":

@@ -225,8 +225,8 @@ def verdict(rows):
 
     missed = those(lambda row: row["ratio"] is None or row["ratio"] < 1)
     sure = [row for row in rows if row["ratio"] is not None and not row["ratio_min"] < 1 <= row["ratio_max"]]
-    yield (f"The goal is a ratio of 1 or more in every row (G15). Of {len(rows)} medians {len(rows) - len(missed)} are; "
-           f"in {len(sure)} rows all rounds are on one side of 1, in the others they are on both.")
+    yield (f"The goal is a ratio of 1 or more in every row (G15). Of {len(rows)} medians {len(rows) - len(missed)} "
+           f"are; in {len(sure)} rows all rounds are on one side of 1, in the others they are on both.")
     if missed:
         yield f"It is **not reached** in: {', '.join(missed)}."
 

@@ -88,8 +88,8 @@ DIFFERENCES = [
     "have no superblock and no protection of parity or copies against a crash.",
     "Our samples follow 100 ms of warm-up. The samples of bdevperf include the start of its load.",
     "On two cores, both cores of ours read everywhere at random; in bdevperf (-C), each core reads its half.",
-    "If huge pages are reserved, both programs take their buffers from them. Otherwise ours use transparent huge pages, "
-    "and bdevperf uses the pages that the kernel gives to --no-huge.",
+    "If huge pages are reserved, both programs take their buffers from them. Otherwise ours use transparent huge "
+    "pages, and bdevperf uses the pages that the kernel gives to --no-huge.",
 ]
 
 

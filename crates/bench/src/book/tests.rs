@@ -29,10 +29,11 @@ fn goal_moonshot_and_result_stand_side_by_side() {
     let page = check(&[report("G4", 9.0), report("G1", 25.0)], &[]);
     let line = |id: &str| page.lines().find(|line| line.starts_with(id)).expect("a line");
     assert!(line("| [G1](#g1) |").ends_with(
-        "| 36 M (3x), and >= 70 % of our own raw null | 55 M | 25.0 GB/s | 1 of 1, 1 moonshot |"
+        "| 3x SPDK, 36 M, and >= 70 % of our own raw null | 55 M | 25.0 GB/s | 1 of 1, 1 moonshot |"
     ));
     assert!(
-        line("| [G4](#g4) |").ends_with("| 100 / 75 GB/s | 130 / 100 | 9.00 GB/s | **0 of 1** |")
+        line("| [G4](#g4) |")
+            .ends_with("| 1.2x SPDK and 100 / 75 GB/s | 130 / 100 | 9.00 GB/s | **0 of 1** |")
     );
     assert!(line("| G2 |").ends_with("| not measured | - |"));
 }

@@ -23,8 +23,7 @@ pub(super) fn asks(options: &Options) -> Vec<Ask> {
     let (bound, bound_note) = bound(&options.profile);
     [
         Ask::new(two(Aim::Everywhere), Question::Scaling(one.clone()), TWICE)
-            .called(" beside 1 core everywhere")
-            .note("anchor: SPDK raid0, reads"),
+            .called(" beside 1 core everywhere"),
         Ask::new(two(Aim::OneCore), Question::Scaling(one.clone()), at_least(1.0))
             .called(" beside 1 core everywhere")
             .note(

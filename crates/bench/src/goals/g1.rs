@@ -6,28 +6,19 @@ use crate::ask::{Ask, Question};
 use crate::report::Target;
 use crate::scenario::Case;
 
-/// What SPDK's RAID layers read per second, and as a share of its raw null device.
-const SPDK: [(Level, f64, f64); 2] = [(Level::Raid0, 11.9e6, 47.0), (Level::Raid6, 11.4e6, 45.0)];
-
 pub(super) fn asks() -> Vec<Ask> {
     let mut asks = vec![
-        Ask::new(Case::RAW, Question::Iops, Target { anchor: Some(25.4e6), ..Target::NONE }).note(
-            "the cost of the load itself: it is in every other row; anchor: SPDK's null device",
-        ),
+        Ask::new(Case::RAW, Question::Iops, Target::NONE)
+            .note("the cost of the load itself: it is in every other row"),
     ];
-    for (level, anchor, share) in SPDK {
+    for (level, name) in [(Level::Raid0, "raid0"), (Level::Raid6, "raid5f")] {
         let case = Case::array(level, 8);
-        let name = if level == Level::Raid0 { "raid0" } else { "raid5f" };
-        let note = format!("anchor: SPDK {name}");
         asks.push(
-            Ask::new(case.clone(), Question::Iops, Target::new(anchor, 36e6, 55e6)).note(note),
+            Ask::new(case.clone(), Question::Iops, Target::goals(36e6, 55e6))
+                .note(format!("scripts/peers.py compares it with SPDK {name}")),
         );
-        let target = Target { anchor: Some(share), goal: Some(70.0), moonshot: None };
-        asks.push(
-            Ask::new(case, Question::ShareOf(Case::RAW), target)
-                .called(" of raw null")
-                .note(format!("anchor: SPDK {name} beside its own null device")),
-        );
+        let target = Target { anchor: None, goal: Some(70.0), moonshot: None };
+        asks.push(Ask::new(case, Question::ShareOf(Case::RAW), target).called(" of raw null"));
     }
     asks
 }

@@ -7,14 +7,13 @@ use crate::report::Target;
 use crate::scenario::Case;
 
 /// What two cores are to do, beside one.
-pub(super) const TWICE: Target = Target::new(1.69, 1.9, 1.98);
+pub(super) const TWICE: Target = Target::goals(1.9, 1.98);
 
 pub(super) fn asks() -> Vec<Ask> {
     let cases = [Case::array(Level::Raid0, 8), Case::array(Level::Raid6, 8), super::g2::case()];
     let ask = |one: Case| {
         let two = Case { cores: 2, ..one.clone() };
         on_two_cpus(Ask::new(two, Question::Scaling(one), TWICE).called(" beside 1"))
-            .note("anchor: SPDK raid0")
     };
     cases.into_iter().map(ask).collect()
 }

@@ -285,7 +285,7 @@ def busy(document):
 def line(row):
     """A row of the table."""
     least = row["goal_least"]
-    goal = "-" if least is None else f"{least}x SPDK" if row["goal_of"] == "ratio" else f"{least} of ours"
+    goal = "-" if least is None else f"{least}x SPDK" if row["goal_of"] == "ratio" else f"ours {least}"
     meets = {None: "-", True: "yes", False: "**no**"}[row["meets"]]
     cells = [row["goal"], row["case"], three(row["strake"], row["unit"]), row["peer_case"],
              three(row["peer"], row["unit"]), three(row["ratio"], "x"), goal, meets]
@@ -299,10 +299,10 @@ def verdict(rows):
 
 
 def count(text):
-    value = int(text)
-    if value < 1:
-        raise ValueError(text)
-    return value
+    """A number of rounds, or of seconds: strake-bench takes samples of at most a minute."""
+    if not text.isdecimal() or not 1 <= int(text) <= 60:
+        raise argparse.ArgumentTypeError("write a number from 1 to 60")
+    return int(text)
 
 
 def main():

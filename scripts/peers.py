@@ -123,7 +123,8 @@ def bdevperf(program, row, cores, seconds):
     """What SPDK reaches: requests a second, or GB/s of large ones."""
     hint = "see whether the folder of --spdk is a complete build for this machine"
     if row.level == "raid5f":
-        hint = "SPDK has raid5f only if it was built after `./configure --with-raid5f`"
+        hint += ". SPDK has raid5f only if it was built after `./configure --with-raid5f`"
+    check_memory()
     with tempfile.TemporaryDirectory() as work:
         path = f"{work}/drives.json"
         with open(path, "w") as file:
@@ -195,18 +196,16 @@ def chosen(options):
 
 
 def check_memory():
-    """Ends this program if SPDK would find too few huge pages."""
+    """Ends this program if SPDK would find too few huge pages. Other programs may take some during the run."""
     if memory():
-        print("no huge pages are reserved: bdevperf runs with --no-huge; `sysctl vm.nr_hugepages=300` as root reserves "
-              "them", file=sys.stderr)
         return
     with open("/proc/meminfo") as file:
         found = {name: int(number) for name, number in re.findall(r"^(\w+):\s+(\d+)", file.read(), re.MULTILINE)}
     free = found["HugePages_Free"] * found["Hugepagesize"] >> 10
     if free < MEMORY_MIB:
         need = found["HugePages_Total"] + -(-(MEMORY_MIB - free << 10) // found["Hugepagesize"])
-        sys.exit(f"bdevperf needs {MEMORY_MIB} MiB of free huge pages, and {free} MiB are free: as root, "
-                 f"`sysctl vm.nr_hugepages={need}`, or 0 to measure without huge pages")
+        sys.exit(f"bdevperf needs {MEMORY_MIB} MiB of free huge pages, and {free} MiB are free: end what uses them, or "
+                 f"as root, `sysctl vm.nr_hugepages={need}`, or 0 to measure without huge pages")
     with open("/proc/mounts") as file:
         if not any(mount.split()[2] == "hugetlbfs" for mount in file):
             sys.exit("huge pages are reserved, but no hugetlbfs is mounted, which bdevperf needs: as root, "
@@ -219,6 +218,9 @@ def measured(options):
         sys.exit(f"there is no program {program}: name a built SPDK tree with --spdk; in the tree, "
                  "`./configure --with-raid5f && make` builds bdevperf")
     rows, left_out = chosen(options)
+    if memory():
+        print("no huge pages are reserved: bdevperf runs with --no-huge; `sysctl vm.nr_hugepages=300` as root reserves "
+              "them", file=sys.stderr)
     check_memory()
     bench = f"{options.programs or built()}/strake-bench"
     found, notes, meanwhile = {row: ([], []) for row in rows}, {}, Meanwhile()

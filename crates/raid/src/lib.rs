@@ -3,7 +3,8 @@
 //!
 //! **What it is.** [`Geometry`] maps array addresses to stripes, strips and members. [`plan()`] turns one request on
 //! one band of one stripe into a [`Plan`]: reads, strips to recover, writes. [`single()`] gives the same answer in a
-//! few bytes for the requests that need no task. [`MemberState`] and [`ConditionSet`] define the effect of failures.
+//! few bytes for the requests of one strip that need no task, and [`whole_stripe()`] for those of a whole
+//! stripe. [`MemberState`] and [`ConditionSet`] define the effect of failures.
 //! [`Regions`] defines how the array is divided into regions of the write-intent bitmap and among cores. All functions
 //! are pure.
 //!
@@ -27,6 +28,7 @@ mod shape;
 pub mod single;
 pub mod state;
 mod stripe_map;
+pub mod whole;
 
 pub use band::{Band, Bands, Piece, Pieces, Segment, SegmentList};
 pub use condition::{Condition, ConditionSet};
@@ -40,6 +42,7 @@ pub use region::{REGION_BYTES_MIN, REGIONS_MAX, Regions};
 pub use single::{Access, Logged, MemberFacts, PARTS_MAX, Parts, Sets, Single, Spot, single};
 pub use state::{IllegalTransition, MemberEvent, MemberState, absent_members, members_where};
 pub use stripe_map::StripeMap;
+pub use whole::{WholeStripe, whole_stripe};
 
 /// Maximum number of members of an array in all groups, which is the size of the member table in a label.
 pub const MEMBERS_MAX: usize = 64;

@@ -146,6 +146,8 @@ pub struct Sets {
     writable: MemberSet,
     /// Members that accept parts of small writes with a complete record.
     recordable: MemberSet,
+    /// Members that accept strips of whole stripes.
+    whole: MemberSet,
     /// Members without parts of any write.
     absent: MemberSet,
     /// Members whose data must be recovered.
@@ -174,6 +176,7 @@ impl Sets {
         let absent = geometry.all_members() - in_sync - rebuilding;
         // Data written to a failed array might not be readable.
         let kept = absent.is_empty() || geometry.tolerates(absent);
+        let whole = if kept { plain - logged } else { MemberSet::EMPTY };
         let writes = kept && geometry.has_small_writes();
         // A write that leaves a member out is answered when no shard uses the member, and a replacement that becomes
         // this member has all blocks.
@@ -182,8 +185,9 @@ impl Sets {
             readable,
             served,
             sources: readable & plain,
-            writable: if writes { plain - logged } else { MemberSet::EMPTY },
+            writable: if writes { whole } else { MemberSet::EMPTY },
             recordable: if records { plain & logged } else { MemberSet::EMPTY },
+            whole,
             absent,
             hidden: absent | lagging | sitting_out,
             probed: sitting_out,
@@ -213,6 +217,13 @@ impl Sets {
         self.recordable
     }
 
+    /// Returns the members that accept strips of whole stripes.
+    #[inline]
+    #[must_use]
+    pub const fn whole(&self) -> MemberSet {
+        self.whole
+    }
+
     /// Returns the members for which the caller must apply [`lacking`](Self::lacking) for each stripe.
     #[inline]
     #[must_use]
@@ -229,6 +240,7 @@ impl Sets {
             sources: self.sources - members,
             writable: self.writable - members,
             recordable: self.recordable - members,
+            whole: self.whole - members,
             ..self
         }
     }
@@ -246,7 +258,7 @@ impl Sets {
     #[must_use]
     pub fn untrusted(self) -> Self {
         let none = MemberSet::EMPTY;
-        Self { sources: none, writable: none, recordable: none, ..self }
+        Self { sources: none, writable: none, recordable: none, whole: none, ..self }
     }
 
     /// Returns the sets for reads with a request. Such reads may use unresponsive members, and also slow members that

@@ -13,6 +13,7 @@ mod regions;
 mod single;
 mod states;
 mod strategies;
+mod whole;
 mod wide;
 
 use strake_units::{BlockSize, Set};

@@ -14,7 +14,7 @@ use crate::{
 
 /// A fault of a member in the range of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fault {
+pub(super) enum Fault {
     Absent,
     /// The member is rebuilding and lacks the region.
     Lacking,
@@ -46,7 +46,7 @@ const FAULTS: [Fault; 10] = [
 
 /// Members with at most one fault each, and the other inputs of the decision.
 #[derive(Clone, Copy, Debug)]
-struct Known {
+pub(super) struct Known {
     faults: [(Fault, MemberSet); 2],
     trusted: bool,
     /// The read is not a probe.
@@ -61,7 +61,7 @@ struct Known {
 }
 
 impl Known {
-    fn with(&self, fault: Fault) -> MemberSet {
+    pub(super) fn with(&self, fault: Fault) -> MemberSet {
         let of = self.faults.iter().filter(|(other, _)| *other == fault);
         of.fold(MemberSet::EMPTY, |all, (_, members)| all | *members)
     }
@@ -70,7 +70,7 @@ impl Known {
         faults.iter().any(|fault| self.with(*fault).contains(member))
     }
 
-    fn sets(&self, geometry: &Geometry) -> Sets {
+    pub(super) fn sets(&self, geometry: &Geometry) -> Sets {
         let rebuilding = self.with(Fault::Lacking) | self.with(Fault::Filled);
         let facts = MemberFacts {
             in_sync: geometry.all_members() - self.with(Fault::Absent) - rebuilding,
@@ -111,7 +111,7 @@ impl Known {
     }
 
     /// Returns true if parity is trusted and the read may use other members.
-    fn trusts(&self) -> bool {
+    pub(super) fn trusts(&self) -> bool {
         self.trusted && !self.by_request
     }
 
@@ -122,7 +122,7 @@ impl Known {
     }
 
     /// The rule for one member: true if it accepts a part of a small write.
-    fn takes_part(&self, geometry: &Geometry, member: MemberIndex) -> bool {
+    pub(super) fn takes_part(&self, geometry: &Geometry, member: MemberIndex) -> bool {
         self.is_plain(member) && !self.logs(geometry, member)
     }
 
@@ -375,7 +375,7 @@ impl Case<'_> {
 }
 
 /// Returns all pairs of disjoint sets of members with two different faults.
-fn every_known(members: u8) -> impl Iterator<Item = Known> {
+pub(super) fn every_known(members: u8) -> impl Iterator<Item = Known> {
     let pairs = FAULTS
         .into_iter()
         .enumerate()
@@ -423,7 +423,7 @@ fn exhaustive_faults_of_members_allow_the_direct_way_as_the_rules_say() {
     SMALL.into_iter().for_each(|(level, members, group)| check_level(level, members, group));
 }
 
-const WELL: Known = Known {
+pub(super) const WELL: Known = Known {
     faults: [(Fault::Absent, Set::EMPTY), (Fault::Bad, Set::EMPTY)],
     trusted: true,
     handed_out: false,

@@ -9,7 +9,7 @@ use strake_units::Nanos;
 
 use crate::array::Waker;
 use crate::port::Near;
-use crate::shard::{Shard, read_batch};
+use crate::shard::{Shard, read_batch, write_stripe};
 
 /// The connection to the shard.
 enum Way {
@@ -89,7 +89,12 @@ impl ArrayQueue {
             }
             Op::Write { at, data, durability } => {
                 let sent = shard.write_directly(*port, token, at, data, durability);
-                sent.err().map(|data| Op::Write { at, data, durability })
+                match sent {
+                    Ok(()) => None,
+                    Err(data) => write_stripe(shard, (*port, token), at, data, durability)
+                        .err()
+                        .map(|data| Op::Write { at, data, durability }),
+                }
             }
             op @ (Op::Flush | Op::Deallocate { .. } | Op::WriteZeroes { .. }) => Some(op),
         };

@@ -45,6 +45,7 @@ pub(crate) use build::{Link, ShardSpec, buffers_of};
 pub(crate) use direct::read_batch;
 pub(crate) use driver::drive;
 pub(crate) use leader::{LeaderState, recorded, view_of};
+pub(crate) use small::write_stripe;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

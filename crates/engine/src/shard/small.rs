@@ -1,4 +1,6 @@
-//! Small writes: data in one strip on a member in sync. All copies are on members in sync too, and so is every parity
+//! Writes without a task: small writes and writes of whole stripes ([`stripe`]).
+//!
+//! A small write has data in one strip on a member in sync. All copies are on members in sync too, and so is every parity
 //! that is not absent. Most random writes are small writes. They need no task, no request and no I/O of their own: an
 //! entry of a table counts the outstanding parts, and continues when none is outstanding.
 //!
@@ -21,6 +23,7 @@
 mod lock;
 mod logged;
 mod parity_cache;
+mod stripe;
 mod strips;
 mod table;
 
@@ -31,7 +34,7 @@ use strake_raid::{Access, Band, PARTS_MAX, Parts, Sets, Single, Spot, single};
 use strake_units::{Lba, LbaRange, Nanos, PositionSet, RegionIndex};
 
 use super::bands::Holder;
-use super::members::{Failed, Members, PartIo, Unplaced, Whole};
+use super::members::{Failed, Members, PARTS_NAMED_MAX, PartIo, Unplaced, Whole};
 use super::mend::LOST;
 use super::partial_writes::RecordIndex;
 use super::{Shard, scratch};
@@ -44,6 +47,7 @@ use lock::{Lock, first_small};
 pub(crate) use logged::Records;
 pub(crate) use parity_cache::ParityCache;
 use parity_cache::Worth;
+pub(crate) use stripe::write_stripe;
 use strips::Cached;
 use table::Phase;
 pub(crate) use table::{Small, Smalls};
@@ -474,6 +478,8 @@ impl Shard {
                 self.keep_small(small);
             }
             scratch::give_back(&self.scratch, small.take_bufs());
+        } else if small.stripe.is_some() {
+            stripe::release(self, small);
         }
         self.bands.borrow_mut().let_go(small.entry, || lock::changed(&self.geometry, small));
         let data = std::mem::take(&mut small.data);
@@ -498,7 +504,7 @@ impl Shard {
     fn expel_from_small(&self, smalls: &mut Smalls, write: u32) {
         blame_failed(self, smalls, write);
         let small = smalls.get(write);
-        scratch::give_back(&self.scratch, small.take_bufs());
+        scratch::give_back(&self.scratch, small.take_all_bufs());
         if self.shared.is_lost() {
             self.end_small(smalls, write, Err(LOST));
         } else {
@@ -538,12 +544,12 @@ fn target_while_logging(shard: &Shard, range: LbaRange, sets: Sets) -> Option<Ta
 
 /// Reports the members that failed parts of a small write, and records their positions in the write.
 fn blame_failed(shard: &Shard, smalls: &mut Smalls, write: u32) {
-    let failed: ArrayVec<(u8, Failed), PARTS_MAX> = smalls.take_failed(write).collect();
+    let failed: ArrayVec<(u8, Failed), PARTS_NAMED_MAX> = smalls.take_failed(write).collect();
     let small = smalls.get(write);
     small.missed = PositionSet::EMPTY;
     for (part, failed) in failed {
         // A failed write fails the member for every kind of error, because its block is stale from now on.
-        let member = small.parts.member(part);
+        let member = small.member(part);
         let position = shard.geometry.position_of_member(small.place.stripe, member);
         small.missed.insert(position.expect("written in this stripe"));
         let failure = shard.members.borrow().failure(failed);

@@ -208,7 +208,7 @@ impl DegradedReads {
         assert!(mine, "a device completed an I/O twice");
         let strips = of_place(&mut self.strips, self.strips_each, io.number);
         let strip = &mut strips[usize::from(io.part)];
-        if let Some(failed) = part.failed(strip.member, read.membership_epoch) {
+        if let Some(failed) = part.failed(|| strip.member, read.membership_epoch) {
             read.failed = true;
             self.strays.fail(io, failed);
         }

@@ -50,11 +50,15 @@ impl PartBack<'_> {
     /// Returns the failure, if any, of the part that was sent to `member` at `issued`, a value of
     /// [`Members::membership_epoch`].
     #[inline]
-    pub(crate) fn failed(&self, member: MemberIndex, issued: u64) -> Option<Failed> {
+    pub(crate) fn failed(
+        &self,
+        member: impl FnOnce() -> MemberIndex,
+        issued: u64,
+    ) -> Option<Failed> {
         let error = self.done.result.err()?;
         let (place, former) = match self.from {
             Source::Place(place) => (place, false),
-            Source::Graveyard => (member, true),
+            Source::Graveyard => (member(), true),
         };
         Some(Failed { kind: error.kind, place, issued, former })
     }

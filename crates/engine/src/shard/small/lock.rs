@@ -87,7 +87,12 @@ pub(super) fn held(geometry: &Geometry, small: &Small) -> ColumnSet {
 
 /// Returns the columns that `small` changes.
 pub(super) fn changed(geometry: &Geometry, small: &Small) -> ColumnSet {
-    ColumnSet::of(small.place.offset, small.range.blocks as u32, geometry.band_blocks())
+    match small.stripe {
+        Some(_) => ColumnSet::ALL,
+        None => {
+            ColumnSet::of(small.place.offset, small.range.blocks as u32, geometry.band_blocks())
+        }
+    }
 }
 
 /// True unless the write needs a record and does not hold the whole band. Records are needed only after a change of

@@ -5,7 +5,7 @@
 //! replacement, because the copy takes the band.
 
 use strake_block::{Buf, BufMut, Durability, Op, Sg};
-use strake_raid::{PARTS_MAX, Parts, Place};
+use strake_raid::{PARTS_MAX, Parts, Place, WholeStripe};
 use strake_units::{
     Lba, LbaRange, MemberIndex, MemberSet, Nanos, PositionSet, RegionIndex, StripeIndex,
 };
@@ -56,8 +56,10 @@ pub(crate) struct Small {
     pub(super) durability: Durability,
     /// The partial-write record of the write.
     pub(in crate::shard) record: Option<RecordIndex>,
-    /// The parts: the data strip and then the parities, or the copies.
+    /// The parts: the data strip and then the parities, or the copies. Only without `stripe`.
     pub(super) parts: Parts,
+    /// The stripe of a write of a whole stripe. The parts are the data strips and then the parities.
+    pub(super) stripe: Option<WholeStripe>,
     /// The entry of the band.
     pub(super) entry: u32,
     pub(super) region: RegionIndex,
@@ -94,6 +96,7 @@ impl Small {
             durability: Durability::Normal,
             record: None,
             parts: Parts::NONE,
+            stripe: None,
             entry: 0,
             region: RegionIndex(0),
             place: Place { stripe: StripeIndex(0), strip: 0, offset: 0 },
@@ -169,7 +172,16 @@ impl Small {
     /// other writes, and has no parts in this phase.
     fn last_member(&self, phase: Phase) -> Option<MemberIndex> {
         let last = self.last[phase as usize];
-        (last < self.parts.count()).then(|| self.parts.member(last))
+        let count = self.stripe.map_or(self.parts.count(), |stripe| stripe.parts());
+        (last < count).then(|| self.member(last))
+    }
+
+    /// Returns the member of a part.
+    pub(super) const fn member(&self, part: u8) -> MemberIndex {
+        match &self.stripe {
+            None => self.parts.member(part),
+            Some(stripe) => stripe.member(part),
+        }
     }
 
     /// Returns the arrival in the queue of the band at `now`, for a task: after a failed attempt, or without one.
@@ -217,8 +229,14 @@ impl Small {
     /// Returns a part of this phase at `at`, see [`Part::at`].
     #[inline]
     pub(super) fn part(&self, part: u8, at: Lba) -> Part {
+        self.part_on(part, self.parts.member(part), at)
+    }
+
+    /// Returns such a part on `member`.
+    #[inline]
+    pub(super) fn part_on(&self, part: u8, member: MemberIndex, at: Lba) -> Part {
         let (io, generation) = self.io(part);
-        Part { io, generation, member: self.parts.member(part), at }
+        Part { io, generation, member, at }
     }
 
     /// Returns the new bytes of a part: the data, or an updated parity.
@@ -228,28 +246,50 @@ impl Small {
         data.iter().map(Buf::as_slice).chain(parity.map(BufMut::as_slice))
     }
 
-    /// Takes the buffers of all parts.
+    /// Takes the buffers of all parts of a small write.
     #[inline]
     pub(super) fn take_bufs(&mut self) -> impl Iterator<Item = BufMut> + '_ {
         self.bufs[..usize::from(self.parts.count())].iter_mut().filter_map(Option::take)
     }
 
+    /// Takes the buffers of a small write or of a write of a whole stripe.
+    pub(super) fn take_all_bufs(&mut self) -> impl Iterator<Item = BufMut> + '_ {
+        self.bufs.iter_mut().filter_map(Option::take)
+    }
+
     /// Takes the buffer of a completed part.
     #[inline(always)]
     fn keep(&mut self, part: u8, op: &mut Op) {
-        let place = &mut self.bufs[usize::from(part)];
         match op {
-            Op::Read { data, .. } => *place = std::mem::take(data).into_single(),
+            Op::Read { data, .. } => {
+                self.bufs[usize::from(part)] = std::mem::take(data).into_single();
+            }
             Op::Write { data, .. } => {
                 let data = std::mem::take(data);
                 if part > 0 && self.updates {
                     // No other owner shares the memory. A part of a record has several pieces, which the record keeps.
-                    *place = data.into_single().and_then(|buf| buf.reclaim().ok());
+                    self.bufs[usize::from(part)] =
+                        data.into_single().and_then(|buf| buf.reclaim().ok());
+                } else if self.stripe.is_some() {
+                    self.keep_strip(part, data);
                 } else if self.data.parts().is_empty() {
                     self.data = data;
                 }
             }
             Op::Flush | Op::Deallocate { .. } | Op::WriteZeroes { .. } => {}
+        }
+    }
+}
+
+impl Small {
+    /// Takes the buffer of a completed part of a whole stripe.
+    #[inline(never)]
+    fn keep_strip(&mut self, part: u8, data: Sg) {
+        let data_strips = self.stripe.map_or(0, |stripe| stripe.data_strips());
+        // The user's data are in `data` of this entry.
+        if let Some(parity) = part.checked_sub(data_strips) {
+            self.bufs[1 + usize::from(parity)] =
+                data.into_single().and_then(|buf| buf.reclaim().ok());
         }
     }
 }
@@ -333,7 +373,8 @@ impl Smalls {
     /// Frees the entry. Its buffers were already released.
     #[inline]
     pub(super) fn end(&mut self, write: u32) {
-        self.get(write).live = false;
+        let small = self.get(write);
+        (small.live, small.stripe) = (false, None);
         self.free.push(write);
     }
 
@@ -372,7 +413,7 @@ impl Smalls {
             && small.out.unpromoted().contains(io.part);
         assert!(mine, "a device completed an I/O twice");
         small.keep(io.part, &mut part.done.op);
-        if let Some(failed) = part.failed(small.parts.member(io.part), small.membership_epoch) {
+        if let Some(failed) = part.failed(|| small.member(io.part), small.membership_epoch) {
             small.failed = true;
             self.strays.fail(io, failed);
         }
@@ -406,7 +447,7 @@ impl Smalls {
                 continue;
             }
             for part in unplaced {
-                let member = small.parts.member(part);
+                let member = small.member(part);
                 let what =
                     Unplaced { member, since: small.since(), issued: small.membership_epoch };
                 let read = small.phase == Phase::Read;

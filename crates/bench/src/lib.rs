@@ -21,6 +21,7 @@ pub mod bandwidth;
 pub mod bay;
 pub mod book;
 pub mod daemon;
+pub mod drive;
 pub mod fio;
 pub mod folder;
 pub mod g9;

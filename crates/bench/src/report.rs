@@ -141,7 +141,8 @@ pub enum Drives {
     Null,
     /// Memory: every byte is copied.
     Ram,
-    /// Drives with the latencies and limits of a profile, without driver or DMA cost.
+    /// Drives with the latencies and limits of a profile, without driver or DMA cost. In D1 to D3, models of NVMe
+    /// controllers that share memory with the driver.
     Model,
     /// Files and block devices; for G9, which has none, the machine's memory.
     Real,

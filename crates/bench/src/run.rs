@@ -9,7 +9,7 @@ use crate::net::Peer;
 use crate::report::{Drives, Report};
 use crate::rig::Rig;
 use crate::scenario::Options;
-use crate::{ask, fio, g9, goals, idle, latency, memory, net, observed, rebuild};
+use crate::{ask, drive, fio, g9, goals, idle, latency, memory, net, observed, rebuild};
 
 /// Everything a person may choose.
 #[derive(Clone, Debug)]
@@ -53,7 +53,7 @@ impl std::error::Error for Unknown {}
 
 /// What can be run: the goals, and the scenarios that show what the goals do not. G15 needs a
 /// target to compare with: `net` measures ours, and one that it is given beside it.
-pub const RUNS: [&str; 21] = [
+pub const RUNS: [&str; 24] = [
     "G1",
     "G2",
     "G3",
@@ -68,6 +68,9 @@ pub const RUNS: [&str; 21] = [
     "G12",
     "G13",
     "G14",
+    "D1",
+    "D2",
+    "D3",
     "cache",
     "contention",
     "latency",
@@ -98,6 +101,7 @@ pub fn run(id: &str, choice: &Choice, mut progress: impl FnMut(&str)) -> Result<
         "G12" => idle::answer(&mut report, &choice.options, &mut progress),
         "G13" => memory::answer(&mut report, &choice.options, &mut progress),
         "G14" => fio::answer(&mut report, &choice.options, choice.compare, &mut progress),
+        "D1" | "D2" | "D3" => drive::answer(&mut report, &choice.options, &mut progress),
         "latency" => latency::answer(&mut report, &choice.options, &mut progress),
         "net" => {
             net::answer(&mut report, &choice.options, choice.peer.as_ref(), &mut progress);
@@ -129,6 +133,8 @@ fn about_drives(report: &Report) -> Vec<String> {
         Drives::Ram => {
             Some("Drives in memory copy every byte with the CPU, which a drive does not.")
         }
+        // These models are controllers, and the report says what they leave out.
+        Drives::Model if report.id.starts_with('D') => None,
         Drives::Model => Some(
             "Modelled drives have the latencies and limits of a profile and move no data: a read touches no byte of \
              it. They hold no driver or DMA cost.",

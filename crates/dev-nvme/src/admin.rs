@@ -14,6 +14,9 @@ use strake_units::Nanos;
 const COMMAND: usize = 64;
 const COMPLETION: usize = 16;
 
+/// Bytes of the rings and of the pages for data.
+pub(crate) const ADMIN_BYTES: usize = 5 * PAGE;
+
 /// The admin queue pair: rings of a page each, and pages for data. `P` is the keeper's context of a pending command.
 pub(crate) struct Admin<P> {
     block: Block,
@@ -55,7 +58,7 @@ impl<P> Admin<P> {
         cap: Capabilities,
     ) -> io::Result<Self> {
         Ok(Self {
-            block: window.allocate(5 * PAGE)?,
+            block: window.allocate(ADMIN_BYTES)?,
             registers: Arc::clone(registers),
             cap,
             tail: 0,

@@ -1,5 +1,6 @@
 //! The device: its properties, and how its queues are opened.
 
+use crate::admin::ADMIN_BYTES;
 use crate::error::Reason;
 use crate::facts::{Facts, check_capabilities};
 use crate::keeper::Keeper;
@@ -54,6 +55,16 @@ pub struct Stats {
     pub aborts: u64,
     /// Times that the volatile cache may have been lost.
     pub renewals: u64,
+}
+
+/// Bytes of memory of a device, without the buffers of requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Footprint {
+    /// Of a queue, of which each core has one: rings, lists, and slots of requests.
+    pub queue: usize,
+    /// Of the drive, whatever the number of cores: the admin queue, the chunks for data that must be copied, zeroes,
+    /// and shadow doorbells.
+    pub drive: usize,
 }
 
 impl NvmeDevice {
@@ -132,6 +143,16 @@ impl NvmeDevice {
             resets: counters.resets.load(Ordering::Relaxed),
             aborts: counters.aborts.load(Ordering::Relaxed),
             renewals: self.shared.renewals.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Returns the bytes of memory that the drive needs, with queues for `depth` requests. Tables of arenas are memory of
+    /// the window, which all drives share.
+    #[must_use]
+    pub fn footprint(&self, depth: u32) -> Footprint {
+        Footprint {
+            queue: NvmeQueue::bytes(depth, self.shared.cap),
+            drive: self.shared.bytes() + ADMIN_BYTES,
         }
     }
 

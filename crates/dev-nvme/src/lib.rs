@@ -29,7 +29,7 @@ pub mod transport;
 pub mod window;
 mod wire;
 
-pub use device::{LogReader, NvmeDevice, Stats};
+pub use device::{Footprint, LogReader, NvmeDevice, Stats};
 pub use error::Reason;
 pub use facts::Facts;
 pub use host::Host;

@@ -266,20 +266,48 @@ fn order_device_writes() {
     }
 }
 
-/// Copies bytes of this process at an address that another part of the process received.
+/// Bytes of the largest entry of a ring, which is a command.
+const ENTRY_BYTES: usize = 64;
+
+/// Whether these bytes can be the words of an entry of a ring, which both sides access at the same time.
+const fn may_be_entry(address: usize, bytes: usize) -> bool {
+    bytes <= ENTRY_BYTES && address.is_multiple_of(8) && bytes.is_multiple_of(8)
+}
+
+/// Copies bytes of this process at an address that another part of the process received. Words of ring entries are
+/// read one after the other, each as a whole.
 ///
 /// # Safety
-/// `bytes` bytes at `address` belong to a live allocation, and no other thread writes them during the call.
+/// `bytes` bytes at `address` belong to a live allocation. During the call, other threads write them only if they can be
+/// words of a ring entry, and then as atomic words.
 pub(crate) unsafe fn copy_out(address: usize, out: &mut [u8]) {
+    if may_be_entry(address, out.len()) {
+        for (at, bytes) in out.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+            // SAFETY: as promised by the caller; the address is a multiple of 8.
+            let word = unsafe { AtomicU64::from_ptr((address as *mut u64).add(at)) };
+            // Partner: the stores of the driver, which a doorbell publishes.
+            *bytes = word.load(Ordering::Acquire).to_ne_bytes();
+        }
+        return;
+    }
     // SAFETY: as promised by the caller; `out` is borrowed exclusively, so that they do not overlap.
     unsafe { std::ptr::copy_nonoverlapping(address as *const u8, out.as_mut_ptr(), out.len()) };
 }
 
-/// Copies in the other direction.
+/// Copies in the other direction. Words of ring entries are written one after the other, each as a whole.
 ///
 /// # Safety
-/// As for [`copy_out`]; also, no other thread reads the bytes during the call.
+/// As for [`copy_out`]; also, other threads read the bytes during the call only under the same conditions.
 pub(crate) unsafe fn copy_in(address: usize, bytes: &[u8]) {
+    if may_be_entry(address, bytes.len()) {
+        for (at, bytes) in bytes.as_chunks::<8>().0.iter().enumerate() {
+            // SAFETY: as promised by the caller; the address is a multiple of 8.
+            let word = unsafe { AtomicU64::from_ptr((address as *mut u64).add(at)) };
+            // Partner: the load of the last word of a completion (`Rings::pop`).
+            word.store(u64::from_ne_bytes(*bytes), Ordering::Release);
+        }
+        return;
+    }
     // SAFETY: as promised by the caller; `bytes` is memory of its own.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), address as *mut u8, bytes.len()) };
 }

@@ -149,6 +149,14 @@ impl NvmeQueue {
         })
     }
 
+    /// Returns the bytes of memory of a queue for `depth` requests.
+    pub(crate) fn bytes(depth: u32, cap: Capabilities) -> usize {
+        let depth = depth.clamp(1, DEPTH_MAX);
+        // Each slot can be in the lists of free, ready and completed slots at once.
+        let slot = size_of::<Slot>() + 3 * size_of::<SlotIndex>();
+        Rings::bytes(entries(depth, cap)) + depth as usize * slot + size_of::<Self>()
+    }
+
     /// Returns the PRPs and the blocks of a read or write that can be sent immediately as one command.
     #[inline(always)]
     fn in_place<const OPCODE: u8>(&self, one: One) -> Option<((u64, u64), u32)> {

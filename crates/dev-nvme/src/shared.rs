@@ -179,6 +179,11 @@ impl Shared {
         })
     }
 
+    /// Bytes of memory of the device for controllers.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bounces.memory.bytes() + self.zeroes.bytes() + self.shadow.memory.bytes()
+    }
+
     /// Returns the session and its phase.
     #[inline]
     pub(crate) fn word(&self) -> Word {

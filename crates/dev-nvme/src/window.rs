@@ -94,10 +94,15 @@ impl Drop for Block {
 pub(crate) struct Tabled {
     block: Block,
     region: Region,
-    _table: Block,
+    table: Block,
 }
 
 impl Tabled {
+    /// Bytes of the memory and of its table.
+    pub(crate) const fn bytes(&self) -> usize {
+        self.block.memory.bytes() + self.table.memory.bytes()
+    }
+
     /// Returns the PRPs of `bytes` bytes, at least one, at `offset`.
     pub(crate) fn prps(&self, offset: usize, bytes: usize) -> (u64, u64) {
         let iova = self.block.iova + offset as u64;
@@ -214,7 +219,7 @@ impl Window {
         fill_table(&table.memory, block.iova, bytes);
         let region =
             Region { start: block.memory.address(), bytes, iova: block.iova, table: table.iova };
-        Ok(Tabled { block, region, _table: table })
+        Ok(Tabled { block, region, table })
     }
 
     /// Makes an arena visible to controllers. It remains visible and allocated as long as the window exists.

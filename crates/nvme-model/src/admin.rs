@@ -42,9 +42,9 @@ impl Controller {
         let sqe = fetched.sqe;
         let outcome = match sqe.opcode() {
             opcode::DELETE_SUBMISSION => self.delete_submission(&sqe),
-            opcode::CREATE_SUBMISSION => self.create_submission(&sqe),
+            opcode::CREATE_SUBMISSION => self.create_submission(bus, &sqe),
             opcode::DELETE_COMPLETION => self.delete_completion(&sqe),
-            opcode::CREATE_COMPLETION => self.create_completion(&sqe),
+            opcode::CREATE_COMPLETION => self.create_completion(bus, &sqe),
             opcode::DOORBELL_BUFFERS => self.set_shadow(&sqe),
             opcode::FORMAT => self.format_nvm(&sqe),
             opcode::SANITIZE => self.sanitize(&sqe),
@@ -94,7 +94,7 @@ impl Controller {
         Ok((number.into(), less_one + 1, address))
     }
 
-    fn create_completion(&mut self, sqe: &Sqe) -> Outcome {
+    fn create_completion(&mut self, bus: &dyn Bus, sqe: &Sqe) -> Outcome {
         let (number, entries, address) = self.queue_of(sqe)?;
         if self.completions[number].is_some() {
             return Err(QUEUE_NUMBER);
@@ -102,10 +102,11 @@ impl Controller {
         let interrupts = sqe.dword(11) & 1 << 1 != 0;
         let vector = interrupts.then_some((sqe.dword(11) >> 16) as u16);
         self.completions[number] = Some(Completion::new(address, entries, vector));
+        self.forget_doorbell(bus, 2 * number + 1);
         Ok(0)
     }
 
-    fn create_submission(&mut self, sqe: &Sqe) -> Outcome {
+    fn create_submission(&mut self, bus: &dyn Bus, sqe: &Sqe) -> Outcome {
         let (number, entries, address) = self.queue_of(sqe)?;
         let completion = (sqe.dword(11) >> 16) as u16;
         if self.submissions[number].is_some() {
@@ -117,7 +118,14 @@ impl Controller {
             return Err(NO_COMPLETION_QUEUE);
         }
         self.submissions[number] = Some(Submission::new(address, entries, completion));
+        self.forget_doorbell(bus, 2 * number);
         Ok(0)
+    }
+
+    /// A doorbell is a write, not a register: what was written for an earlier queue of this number is no write for the
+    /// new one (Base, sections 3.1.3.1 and 3.1.3.2).
+    fn forget_doorbell(&self, bus: &dyn Bus, index: usize) {
+        bus.set_register(self.spec.doorbell(index), 0);
     }
 
     fn delete_submission(&mut self, sqe: &Sqe) -> Outcome {
@@ -166,7 +174,7 @@ impl Controller {
         }
         let is = |fetched: &Fetched| fetched.queue == queue && fetched.sqe.cid() == cid;
         let Some(at) = self.fetched.iter().position(is) else { return Ok(1) };
-        let fetched = self.fetched.remove(at);
+        let Some(fetched) = self.fetched.remove(at) else { return Ok(1) };
         self.answer(&fetched, Status::ABORTED, 0);
         Ok(0)
     }

@@ -83,7 +83,7 @@ pub struct Controller {
     pub(crate) now: Nanos,
     pub(crate) submissions: Vec<Option<Submission>>,
     pub(crate) completions: Vec<Option<Completion>>,
-    pub(crate) fetched: Vec<Fetched>,
+    pub(crate) fetched: VecDeque<Fetched>,
     pub(crate) answers: VecDeque<Answer>,
     /// Requests for events, by their identifiers.
     pub(crate) event_requests: VecDeque<u16>,
@@ -127,7 +127,7 @@ impl Controller {
             now: Nanos(0),
             submissions: vec![None; queues],
             completions: vec![None; queues],
-            fetched: Vec::new(),
+            fetched: VecDeque::new(),
             answers: VecDeque::new(),
             event_requests: VecDeque::new(),
             events: VecDeque::new(),

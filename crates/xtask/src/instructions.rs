@@ -47,23 +47,52 @@ struct Each {
     parity_kernel: f64,
     /// Allocations, exactly.
     allocations: f64,
+    /// More instructions than this fail, whatever was kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    limit: Option<f64>,
 }
 
 impl Each {
-    /// What `requests` requests executed, by request and to a tenth.
-    fn of(all: Profile, requests: u64) -> Self {
+    /// What `requests` requests of `case` executed, by request and to a tenth.
+    fn of(all: Profile, requests: u64, case: &Case) -> Self {
         let each = |count: u64| (count as f64 / requests as f64 * 10.0).round() / 10.0;
         Self {
-            instructions: each(all.instructions),
+            instructions: each(match case.counts {
+                Counts::All => all.instructions,
+                Counts::Driver => all.driver,
+            }),
             parity_kernel: each(all.parity),
             // A rounded count would hide one allocation in many requests.
             allocations: all.allocations as f64 / requests as f64,
+            limit: case.limit,
         }
     }
 }
 
-/// A load on an array of null drives.
+/// Which instructions of a run are those of its requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Counts {
+    /// All: of the load, the array and null drives.
+    All,
+    /// Those of the calls of the driver of NVMe controllers.
+    Driver,
+}
+
+/// A program with cases: the example `example` of `package`.
+struct Program {
+    package: &'static str,
+    example: &'static str,
+}
+
+const ARRAYS: Program = Program { package: "strake-load", example: "instructions" };
+const DRIVES: Program = Program { package: "strake-dev-nvme", example: "drive_instructions" };
+
+/// A load on an array of null drives, or on a model of an NVMe controller.
 struct Case {
+    program: Program,
+    counts: Counts,
+    /// See [`Each::limit`].
+    limit: Option<f64>,
     /// For the example program.
     word: &'static str,
     /// For people.
@@ -72,7 +101,7 @@ struct Case {
     requests: [u64; 2],
 }
 
-const CASES: [Case; 10] = [
+const CASES: [Case; 12] = [
     case("read", "raid6 6+2 randread 4KiB, clean"),
     case("read-deep", "raid6 6+2 randread 4KiB, QD 128"),
     case("read-degraded", "raid6 6+2 randread 4KiB, two members missing"),
@@ -84,7 +113,12 @@ const CASES: [Case; 10] = [
     case("mirror", "raid1 x2 randwrite 4KiB"),
     // Almost all of it is parity.
     Case { requests: [100, 200], ..case("stripe", "raid6 6+2 seqwrite 768KiB, whole stripes") },
+    drive("drive-read", "driver on a model randread 4KiB, QD 128"),
+    drive("drive-write", "driver on a model randwrite 4KiB, QD 128"),
 ];
+
+/// The goal D1 of docs/benchmarks/goals.md.
+const DRIVER_MAX: f64 = 160.0;
 
 impl Case {
     /// Whether its requests compute parity.
@@ -94,7 +128,14 @@ impl Case {
 }
 
 const fn case(word: &'static str, name: &'static str) -> Case {
-    Case { word, name, requests: [1000, 4000] }
+    let requests = [1000, 4000];
+    Case { program: ARRAYS, counts: Counts::All, limit: None, word, name, requests }
+}
+
+/// Whole rounds of 128 requests.
+const fn drive(word: &'static str, name: &'static str) -> Case {
+    let (counts, limit, requests) = (Counts::Driver, Some(DRIVER_MAX), [1024, 8192]);
+    Case { program: DRIVES, counts, limit, word, name, requests }
 }
 
 /// Counts, and compares with what is kept.
@@ -135,35 +176,31 @@ fn count(root: &Path) -> Result<Kept, Outcome> {
         let how = "apt-get install valgrind; instructions are counted by nothing else, so that numbers compare";
         return Err(Outcome::skipped(format!("no valgrind ({why}): {how}")));
     }
-    let words = [
-        "cargo",
-        "build",
-        "--release",
-        "--quiet",
-        "-p",
-        "strake-load",
-        "--example",
-        "instructions",
-    ];
-    let built = run::check(&mut run::command(root, &words));
-    if built.tally.failed > 0 {
-        return Err(built);
+    for Program { package, example } in [ARRAYS, DRIVES] {
+        let words = ["cargo", "build", "--release", "--quiet", "-p", package, "--example", example];
+        let built = run::check(&mut run::command(root, &words));
+        if built.tally.failed > 0 {
+            return Err(built);
+        }
     }
-    let program = crate::ci::target_folder(root).join("release/examples/instructions");
+    let examples = crate::ci::target_folder(root).join("release/examples");
     let mut kept = Kept::default();
     for case in CASES {
-        let [few, many] = both(root, &program, &case)?;
+        let [few, many] = both(root, &examples.join(case.program.example), &case)?;
         few.0
-            .check(case.writes_parity())
+            .check(case.writes_parity(), case.counts == Counts::Driver)
             .map_err(|why| Outcome::failed(format!("{}: {why}", case.name)))?;
-        let each = Each::of(many.0 - few.0, case.requests[1] - case.requests[0]);
-        let Each { instructions, parity_kernel, allocations } = each;
+        let each = Each::of(many.0 - few.0, case.requests[1] - case.requests[0], &case);
+        let Each { instructions, parity_kernel, allocations, .. } = each;
         println!(
             "{}: {instructions:.0} instructions per request, {parity_kernel:.0} of them in parity kernel {}, \
              {allocations} allocations",
             case.name, many.1
         );
-        kept.kernel = many.1;
+        if !many.1.is_empty() {
+            // A driver computes no parity.
+            kept.kernel = many.1;
+        }
         kept.per_request.insert(case.name.to_owned(), each);
     }
     Ok(kept)
@@ -243,6 +280,12 @@ fn compare(kept: &Kept, counted: &Kept) -> Outcome {
         outcome.tally.add(Tally::of(now.allocations <= ALLOCATIONS_MAX));
         if now.allocations > ALLOCATIONS_MAX {
             say(format!("{name}: {} allocations per request", now.allocations));
+        }
+        if let Some(limit) = now.limit {
+            outcome.tally.add(Tally::of(now.instructions <= limit));
+            if now.instructions > limit {
+                say(format!("{name}: {:.1} instructions, the limit is {limit}", now.instructions));
+            }
         }
         let Some(then) = kept.per_request.get(name) else {
             outcome.tally.add(Tally::of(false));

@@ -64,7 +64,7 @@ const PHASE: u64 = 1 << 48;
 
 impl Rings {
     pub(crate) fn new(window: &Arc<Window>, entries: u16) -> io::Result<Self> {
-        let bytes = Self::lists(entries) + usize::from(LISTS) * PAGE;
+        let bytes = Self::bytes(entries);
         Ok(Self {
             block: Arc::new(window.allocate(bytes)?),
             entries,
@@ -77,6 +77,11 @@ impl Rings {
             batch: HEAD_BATCH.min(entries / 2).max(1),
             doorbells: None,
         })
+    }
+
+    /// Bytes of both rings and of the pages for lists.
+    pub(crate) fn bytes(entries: u16) -> usize {
+        Self::lists(entries) + usize::from(LISTS) * PAGE
     }
 
     const fn commands(entries: u16) -> usize {

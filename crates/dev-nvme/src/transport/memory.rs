@@ -57,13 +57,42 @@ impl MemorySpace {
         (offset.checked_add(bytes)? <= *length).then_some(address + offset)
     }
 
+    /// Keeps the mappings as they are until the result is dropped: for a device that accesses the memory many times.
+    #[must_use]
+    pub fn hold(&self) -> Held<'_> {
+        Held { mappings: self.mappings() }
+    }
+
     /// Reads as the device does. Returns false if the range is not mapped.
     #[must_use]
     pub fn read(&self, iova: u64, out: &mut [u8]) -> bool {
-        let mappings = self.mappings();
-        let Some(address) = Self::find(&mappings, iova, out.len()) else { return false };
-        // SAFETY: mapped memory is live until it is unmapped, which waits for the lock. The thread that runs the driver
-        // also steps the model, so that no other thread changes the memory during the call.
+        self.hold().read(iova, out)
+    }
+
+    /// Writes as the device does. If the range is not mapped, returns false and writes nothing.
+    #[must_use]
+    pub fn write(&self, iova: u64, bytes: &[u8]) -> bool {
+        self.hold().write(iova, bytes)
+    }
+}
+
+/// The memory of a [`MemorySpace`] while no mapping changes.
+#[derive(Debug)]
+pub struct Held<'a> {
+    mappings: MutexGuard<'a, Mappings>,
+}
+
+impl Held<'_> {
+    /// Reads as the device does. Returns false if the range is not mapped.
+    #[must_use]
+    pub fn read(&self, iova: u64, out: &mut [u8]) -> bool {
+        let Some(address) = MemorySpace::find(&self.mappings, iova, out.len()) else {
+            return false;
+        };
+        // SAFETY: mapped memory is live until it is unmapped, which waits for the lock. The driver accesses ring entries
+        // as atomic words. It leaves all other memory that a command names to the device until the completion, also if
+        // another thread steps the model. Shadow doorbells are halves of words: the thread of the driver steps a model
+        // that has them.
         unsafe { copy_out(address, out) };
         true
     }
@@ -71,8 +100,9 @@ impl MemorySpace {
     /// Writes as the device does. If the range is not mapped, returns false and writes nothing.
     #[must_use]
     pub fn write(&self, iova: u64, bytes: &[u8]) -> bool {
-        let mappings = self.mappings();
-        let Some(address) = Self::find(&mappings, iova, bytes.len()) else { return false };
+        let Some(address) = MemorySpace::find(&self.mappings, iova, bytes.len()) else {
+            return false;
+        };
         // SAFETY: as for `read`.
         unsafe { copy_in(address, bytes) };
         true

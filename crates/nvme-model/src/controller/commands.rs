@@ -22,7 +22,7 @@ impl Controller {
                             self.breach(Breach::CidInUse(number, sqe.cid()));
                         }
                         let fetched = Fetched { queue: number, sqe, since: self.now, blocks: 0 };
-                        self.fetched.push(fetched);
+                        self.fetched.push_back(fetched);
                     }
                     Ok(None) => break,
                     Err(_) => self.breach(Breach::Unmapped(at as u16)),

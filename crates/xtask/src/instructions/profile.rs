@@ -10,6 +10,10 @@ const ALLOCATES: [&str; 6] =
 /// Where the parity kernels are.
 const KERNELS: &str = "strake_parity::kernels::";
 
+/// The calls of the driver of NVMe controllers. Their counts include all that they call; the model of the controller is
+/// called by none of them.
+const DRIVER: &str = "<strake_dev_nvme::queue::NvmeQueue as strake_block::device::IoQueue>::";
+
 /// Counts of one run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Profile {
@@ -17,6 +21,8 @@ pub struct Profile {
     pub instructions: u64,
     /// Those of parity kernels.
     pub parity: u64,
+    /// Those of calls of the driver of NVMe controllers.
+    pub driver: u64,
     /// Calls of functions that allocate.
     pub allocations: u64,
 }
@@ -28,6 +34,7 @@ impl Sub for Profile {
         Self {
             instructions: self.instructions.saturating_sub(few.instructions),
             parity: self.parity.saturating_sub(few.parity),
+            driver: self.driver.saturating_sub(few.driver),
             allocations: self.allocations.saturating_sub(few.allocations),
         }
     }
@@ -38,12 +45,13 @@ impl Profile {
     ///
     /// # Errors
     /// What was not counted.
-    pub fn check(&self, parity: bool) -> Result<(), &'static str> {
+    pub fn check(&self, parity: bool, driver: bool) -> Result<(), &'static str> {
         match self {
             Self { allocations: 0, .. } => Err("no allocation was counted, not even of the start"),
             Self { parity: 0, .. } if parity => {
                 Err("no instruction of a parity kernel was counted")
             }
+            Self { driver: 0, .. } if driver => Err("no call of the driver was counted"),
             _ => Ok(()),
         }
     }
@@ -51,12 +59,12 @@ impl Profile {
     /// Reads the file of a run; `None` if it is not one, or not whole.
     pub fn parse(text: &str) -> Option<Self> {
         let mut names = BTreeMap::new();
-        let (mut profile, mut in_kernel, mut callee, mut of_callee) =
-            (Self::default(), false, "", false);
+        let (mut profile, mut function, mut callee, mut of_callee) =
+            (Self::default(), "", "", false);
         let mut total = None;
         for line in text.lines() {
             if let Some(name) = line.strip_prefix("fn=") {
-                in_kernel = named(name, &mut names)?.starts_with(KERNELS);
+                function = named(name, &mut names)?;
             } else if let Some(name) = line.strip_prefix("cfn=") {
                 callee = named(name, &mut names)?;
             } else if let Some(call) = line.strip_prefix("calls=") {
@@ -68,9 +76,13 @@ impl Profile {
                 total = Some(count.parse().ok()?);
             } else if line.starts_with(|c: char| c.is_ascii_digit() || "+-*".contains(c)) {
                 let count: u64 = line.rsplit(' ').next()?.parse().ok()?;
-                if !std::mem::take(&mut of_callee) {
+                if std::mem::take(&mut of_callee) {
+                    // One that another one calls is in the count of that one.
+                    let enters = callee.starts_with(DRIVER) && !function.starts_with(DRIVER);
+                    profile.driver += if enters { count } else { 0 };
+                } else {
                     profile.instructions += count;
-                    profile.parity += if in_kernel { count } else { 0 };
+                    profile.parity += if function.starts_with(KERNELS) { count } else { 0 };
                 }
             }
         }

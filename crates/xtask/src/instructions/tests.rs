@@ -1,5 +1,5 @@
 use super::profile::Profile;
-use super::{Each, Kept, compare};
+use super::{Each, Kept, case, compare, drive};
 
 fn kept(kernel: &str, cases: &[(&str, f64)]) -> Kept {
     let each = |instructions| Each { instructions, ..Each::default() };
@@ -94,7 +94,7 @@ totals: 372
 
 #[test]
 fn counts_are_taken_from_the_file_of_callgrind() {
-    let profile = Profile { instructions: 372, parity: 280, allocations: 4 };
+    let profile = Profile { instructions: 372, parity: 280, driver: 0, allocations: 4 };
     assert_eq!(Profile::parse(FILE), Some(profile));
     assert_eq!(Profile::parse(""), None);
     assert_eq!(Profile::parse(&FILE.replace("totals: 372", "")), None, "it was cut off");
@@ -105,17 +105,50 @@ fn counts_are_taken_from_the_file_of_callgrind() {
 
 #[test]
 fn a_run_that_counts_no_allocation_or_parity_is_none() {
-    let whole = Profile { instructions: 9, parity: 1, allocations: 1 };
-    assert_eq!(whole.check(true), Ok(()));
-    assert_eq!(Profile { parity: 0, ..whole }.check(false), Ok(()));
-    assert!(Profile { parity: 0, ..whole }.check(true).is_err());
-    assert!(Profile { allocations: 0, ..whole }.check(false).is_err());
+    let whole = Profile { instructions: 9, parity: 1, driver: 1, allocations: 1 };
+    assert_eq!(whole.check(true, true), Ok(()));
+    assert_eq!(Profile { parity: 0, driver: 0, ..whole }.check(false, false), Ok(()));
+    assert!(Profile { parity: 0, ..whole }.check(true, false).is_err());
+    assert!(Profile { driver: 0, ..whole }.check(false, true).is_err());
+    assert!(Profile { allocations: 0, ..whole }.check(false, false).is_err());
 }
 
 #[test]
 fn what_the_first_requests_cost_does_not_count() {
-    let few = Profile { instructions: 1000, parity: 200, allocations: 9 };
-    let many = Profile { instructions: 1300, parity: 250, allocations: 9 };
-    let each = Each { instructions: 30.0, parity_kernel: 5.0, allocations: 0.0 };
-    assert_eq!(Each::of(many - few, 10), each);
+    let few = Profile { instructions: 1000, parity: 200, driver: 70, allocations: 9 };
+    let many = Profile { instructions: 1300, parity: 250, driver: 90, allocations: 9 };
+    let each = Each { instructions: 30.0, parity_kernel: 5.0, ..Each::default() };
+    assert_eq!(Each::of(many - few, 10, &case("", "")), each);
+    let each = Each { instructions: 2.0, limit: Some(160.0), ..each };
+    assert_eq!(Each::of(many - few, 10, &drive("", "")), each, "the load does not count");
+}
+
+/// As above, `main` calls the driver, which calls itself and a function of its own, and the model.
+#[test]
+fn what_the_driver_calls_is_counted_once_and_the_model_not_at_all() {
+    const DRIVER: &str = "<strake_dev_nvme::queue::NvmeQueue as strake_block::device::IoQueue>";
+    let file = format!(
+        "fn=(1) main\n1 5\ncfn=(2) {DRIVER}::submit\ncalls=3 0\n2 60\n\
+         cfn=(3) strake_nvme_model::controller::Controller::step\ncalls=1 0\n3 500\n\
+         fn=(2)\n4 20\ncfn=(4) {DRIVER}::submit_read\ncalls=3 0\n5 40\n\
+         fn=(4)\n6 30\ncfn=(5) strake_dev_nvme::queue::take_slowly\ncalls=1 0\n7 10\n\
+         fn=(5)\n8 10\nfn=(3)\n9 500\ntotals: 565\n"
+    );
+    let profile = Profile { instructions: 565, driver: 60, ..Profile::default() };
+    assert_eq!(Profile::parse(&file), Some(profile));
+}
+
+#[test]
+fn a_limit_fails_whatever_was_kept() {
+    let mut now = kept("avx2", &[("a", 161.0)]);
+    for each in now.per_request.values_mut() {
+        each.limit = Some(160.0);
+    }
+    let (tally, note) = check(&now, &now.clone());
+    assert_eq!(tally, [2, 1, 0]);
+    assert!(note.contains("a: 161.0 instructions, the limit is 160"), "{note}");
+    for each in now.per_request.values_mut() {
+        each.instructions = 160.0;
+    }
+    assert_eq!(check(&now, &now.clone()).0, [3, 0, 0]);
 }

@@ -197,6 +197,40 @@ pub struct CompletionBatch {
     capacity: usize,
 }
 
+/// A place in a [`CompletionBatch`] for which there is room.
+#[derive(Debug)]
+pub struct Place<'a> {
+    /// Has fewer items than it has memory for.
+    items: &'a mut Vec<Completion>,
+}
+
+impl Place<'_> {
+    /// Adds a completion from its parts.
+    #[inline(always)]
+    pub fn put(self, token: Token, op: Op, result: Result<(), IoError>) {
+        let mut op = ManuallyDrop::new(op);
+        self.put_from(token, &mut op, result);
+    }
+
+    /// Adds a completion whose operation it takes from `op`, where it leaves a flush, which owns nothing: a copy of the
+    /// operation in between would be in memory.
+    #[inline(always)]
+    pub fn put_from(self, token: Token, op: &mut Op, result: Result<(), IoError>) {
+        let len = self.items.len();
+        // SAFETY: room for `capacity` items was made in `new` and is never given up, and `place` found fewer; the place
+        // behind the last item is thus allocated and holds nothing. All its fields are written before the length counts
+        // it. The operation is moved: its former place gets another value, without a drop of the old one.
+        unsafe {
+            let place = self.items.as_mut_ptr().add(len);
+            (&raw mut (*place).token).write(token);
+            (&raw mut (*place).op).copy_from_nonoverlapping(op, 1);
+            std::ptr::write(op, Op::Flush);
+            (&raw mut (*place).result).write(result);
+            self.items.set_len(len + 1);
+        }
+    }
+}
+
 impl CompletionBatch {
     /// Creates a batch for up to `capacity` completions.
     #[must_use]
@@ -230,20 +264,16 @@ impl CompletionBatch {
     pub fn push_parts(&mut self, token: Token, op: Op, result: Result<(), IoError>) {
         // The operation is not dropped without room, so that it need not be stored in memory before.
         let op = ManuallyDrop::new(op);
-        if self.items.len() >= self.capacity {
-            overflowed();
+        match self.place() {
+            Some(place) => place.put(token, ManuallyDrop::into_inner(op), result),
+            None => overflowed(),
         }
-        let len = self.items.len();
-        // SAFETY: room for `capacity` items was made in `new` and is never given up, and there are fewer now; the place
-        // behind the last item is thus allocated and holds nothing. All its fields are written before the length counts
-        // it.
-        unsafe {
-            let place = self.items.as_mut_ptr().add(len);
-            (&raw mut (*place).token).write(token);
-            (&raw mut (*place).op).write(ManuallyDrop::into_inner(op));
-            (&raw mut (*place).result).write(result);
-            self.items.set_len(len + 1);
-        }
+    }
+
+    /// Returns the place of the next completion, if there is room.
+    #[inline(always)]
+    pub fn place(&mut self) -> Option<Place<'_>> {
+        (self.items.len() < self.capacity).then_some(Place { items: &mut self.items })
     }
 
     /// Removes and returns the completions in order. The batch keeps its memory.

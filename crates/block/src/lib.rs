@@ -20,7 +20,7 @@ pub mod patience;
 pub use buf::{Arena, Buf, BufMut, BufPool, Follower, Pages, Reunion, Sg, SgMut, follow};
 pub use device::{
     BlockDevice, CompletionBatch, DeallocateReads, DeviceInfo, DeviceKind, Extent, ExtentSource,
-    IoQueue, Readiness, SETTLE_TIME_MAX, VolatileCache,
+    IoQueue, Place, Readiness, SETTLE_TIME_MAX, VolatileCache,
 };
 pub use error::{DeviceError, DeviceRemedy, IoError, IoErrorKind};
 pub use io::{Completion, Durability, Io, Op, Token};

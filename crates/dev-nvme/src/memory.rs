@@ -127,6 +127,38 @@ impl SharedMemory {
     }
 }
 
+/// Entries of `N` words in zeroed memory for rings.
+#[derive(Debug)]
+pub(crate) struct Entries<const N: usize> {
+    base: NonNull<[AtomicU64; N]>,
+    count: usize,
+    _memory: Arc<SharedMemory>,
+}
+
+// SAFETY: the address is inside of memory that `_memory` keeps and that threads access only as atomic words.
+unsafe impl<const N: usize> Send for Entries<N> {}
+
+impl<const N: usize> Entries<N> {
+    /// Returns `count` entries from byte `at` of the memory on.
+    ///
+    /// # Panics
+    /// The memory is shorter, or `at` is not a multiple of an entry.
+    pub(crate) fn new(memory: &Arc<SharedMemory>, at: usize, count: usize) -> Self {
+        assert!(at.is_multiple_of(N * 8) && at + count * N * 8 <= memory.bytes());
+        // SAFETY: the offset was checked to be inside the mapping, which is aligned to a page.
+        let base = unsafe { memory.mapping.base.byte_add(at).cast() };
+        Self { base, count, _memory: Arc::clone(memory) }
+    }
+
+    /// The entries.
+    #[inline(always)]
+    pub(crate) const fn all(&self) -> &[[AtomicU64; N]] {
+        // SAFETY: `new` checked the range, `_memory` keeps it, and it is accessed as atomic words only; see
+        // `SharedMemory::words`.
+        unsafe { slice::from_raw_parts(self.base.as_ptr(), self.count) }
+    }
+}
+
 /// The registers of a controller (BAR 0): those of a device, or memory that a model of a device reads.
 #[derive(Debug)]
 pub struct Registers {
@@ -278,8 +310,8 @@ const fn may_be_entry(address: usize, bytes: usize) -> bool {
 /// read one after the other, each as a whole.
 ///
 /// # Safety
-/// `bytes` bytes at `address` belong to a live allocation. During the call, other threads write them only if they can be
-/// words of a ring entry, and then as atomic words.
+/// `bytes` bytes at `address` belong to a live allocation. During the call, other threads write them only if they can
+/// be words of a ring entry, and then as atomic words.
 pub(crate) unsafe fn copy_out(address: usize, out: &mut [u8]) {
     if may_be_entry(address, out.len()) {
         for (at, bytes) in out.as_chunks_mut::<8>().0.iter_mut().enumerate() {

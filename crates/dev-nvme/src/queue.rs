@@ -16,6 +16,7 @@ mod piece;
 mod recovery;
 mod rings;
 mod slot;
+mod whole;
 
 use crate::error::{Reason, Verdict, verdict};
 use crate::facts::Facts;
@@ -26,18 +27,19 @@ use crate::shared::{BouncePool, Port, REFUSED, Request, Shared, Word, lock};
 use crate::window::{Block, View};
 use crate::wire::{Capabilities, offset};
 use data::Described;
-use piece::{Ability, Piece, fua};
-use rings::{Command, Doorbells, Rings, Shadow};
+use piece::{Ability, Piece};
+use rings::{Command, Doorbells, Rings, Seen, Shadow};
 use slot::{Loan, Slot, SlotIndex, Stage};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use strake_block::{
-    CompletionBatch, Durability, Io, IoError, IoErrorKind, IoQueue, Op, Readiness, Sg, SgMut, Token,
+    CompletionBatch, Durability, Io, IoErrorKind, IoQueue, Op, Readiness, Sg, SgMut, Token,
 };
 use strake_nvme_wire::Status;
 use strake_nvme_wire::nvm::opcode;
 use strake_units::{Lba, Nanos};
+use whole::{One, Usual};
 
 pub(crate) use piece::device_info;
 
@@ -66,6 +68,7 @@ pub struct NvmeQueue {
     registers: Arc<Registers>,
     port: Arc<Port>,
     ability: Ability,
+    usual: Usual,
     /// The session word while this queue may send; [`Word::NONE`] otherwise.
     live: Word,
     /// The session to which the sent commands belong.
@@ -79,7 +82,8 @@ pub struct NvmeQueue {
     rings: Rings,
     view: View,
     slots: Box<[Slot]>,
-    free: Vec<SlotIndex>,
+    /// The first free slot.
+    free: SlotIndex,
     lists: Vec<u16>,
     /// The slots to be sent, in order.
     ready: VecDeque<SlotIndex>,
@@ -136,8 +140,9 @@ impl NvmeQueue {
             renewals: shared.renewals.load(Ordering::Acquire),
             rings,
             view: View::new(&shared.window),
-            slots: (0..depth).map(|_| Slot::empty()).collect(),
-            free: (0..depth as u16).rev().collect(),
+            slots: Slot::free(depth as u16),
+            free: 0,
+            usual: Usual::NONE,
             lists: (0..LISTS).collect(),
             ready: VecDeque::with_capacity(depth as usize),
             over: VecDeque::with_capacity(depth as usize),
@@ -152,60 +157,23 @@ impl NvmeQueue {
     /// Returns the bytes of memory of a queue for `depth` requests.
     pub(crate) fn bytes(depth: u32, cap: Capabilities) -> usize {
         let depth = depth.clamp(1, DEPTH_MAX);
-        // Each slot can be in the lists of free, ready and completed slots at once.
-        let slot = size_of::<Slot>() + 3 * size_of::<SlotIndex>();
+        // Each slot can be in the list of ready and in that of completed slots.
+        let slot = size_of::<Slot>() + 2 * size_of::<SlotIndex>();
         Rings::bytes(entries(depth, cap)) + depth as usize * slot + size_of::<Self>()
-    }
-
-    /// Returns the PRPs and the blocks of a read or write that can be sent immediately as one command.
-    #[inline(always)]
-    fn in_place<const OPCODE: u8>(&self, one: One) -> Option<((u64, u64), u32)> {
-        let (ability, One { at, address, bytes, .. }) = (&self.ability, one);
-        if !self.is_open || bytes & ability.block_mask as usize != 0 || address & 3 != 0 {
-            return None;
-        }
-        if bytes.wrapping_sub(1) >= ability.transfer_bytes as usize || at >= ability.blocks {
-            return None;
-        }
-        let count = (bytes >> ability.block.shift()) as u32;
-        if u64::from(count) > ability.blocks - at || (OPCODE == opcode::WRITE && ability.read_only)
-        {
-            return None;
-        }
-        self.view.prps_nearby(address, bytes).map(|prps| (prps, count))
-    }
-
-    /// Takes a read or write. A request with a single buffer, the usual case, is sent immediately; others take the slow
-    /// path. The operation is constructed in its slot, because moving it costs more than all checks.
-    #[inline(always)]
-    // `IoQueue::submit` must return the request.
-    #[allow(clippy::result_large_err)]
-    fn take<const OPCODE: u8>(
-        &mut self,
-        token: Token,
-        one: One,
-        op: impl FnOnce() -> Op,
-    ) -> Result<(), Io> {
-        let Some(index) = self.free.pop() else { return Err(Io { token, op: op() }) };
-        if let Some((prps, count)) = self.in_place::<OPCODE>(one) {
-            let cid = self.slots[usize::from(index)].fill_whole(token, index, op);
-            let (Ability { protection, reference_mask, .. }, at) = (self.ability, one.at);
-            let arguments =
-                [at, u64::from(protection | one.flags | (count - 1)), at & reference_mask];
-            self.push(OPCODE, cid, prps, arguments);
-        } else {
-            self.take_slowly(index, Io { token, op: op() });
-        }
-        Ok(())
     }
 
     /// Sends a request in pieces, or later.
     #[cold]
     #[inline(never)]
-    fn take_slowly(&mut self, index: SlotIndex, io: Io) {
-        self.slots[usize::from(index)].fill(io);
+    #[allow(clippy::result_large_err)]
+    fn take_slowly(&mut self, io: Io) -> Result<(), Io> {
+        let index = self.free;
+        let Some(slot) = self.slots.get_mut(usize::from(index)) else { return Err(io) };
+        self.free = slot.next();
+        slot.fill(io);
         self.start(index);
         self.look_if_open();
+        Ok(())
     }
 
     fn look_if_open(&mut self) {
@@ -257,35 +225,20 @@ impl NvmeQueue {
             let Described { prps, piece, loan } = described;
             let slot = &mut self.slots[usize::from(index)];
             slot.loan = loan;
-            let cid = slot.send(index, piece.blocks);
+            let cid = slot.send(piece.blocks);
             self.push(piece.opcode, cid, prps, piece.arguments(&self.ability));
         }
     }
 
     /// Handles the completion of a command. Returns false if there is no such command.
-    #[inline(always)]
-    fn complete(
-        &mut self,
-        (cid, status): (u16, Status),
-        has_lost: bool,
-        batch: &mut CompletionBatch,
-    ) -> bool {
+    #[cold]
+    fn complete(&mut self, cid: u16, status: Status) -> bool {
         let index = cid & ((1 << SLOT_BITS) - 1);
         let slot = self.slots.get_mut(usize::from(index));
-        let Some(slot) = slot.and_then(|slot| slot.is_answered(cid).then_some(slot)) else {
+        if !slot.is_some_and(|slot| slot.is_answered(cid)) {
             return false;
-        };
-        self.sent -= 1;
-        if status.is_success()
-            && slot.is_whole
-            && !has_lost
-            && let Some(op) = slot.op.take()
-        {
-            slot.stage = Stage::Free;
-            batch.push_parts(slot.token, op, Ok(()));
-            self.free.push(index);
-            return true;
         }
+        self.sent -= 1;
         self.complete_slowly(index, status);
         true
     }
@@ -297,7 +250,7 @@ impl NvmeQueue {
         self.renewals != self.shared.renewals.load(Ordering::Acquire)
     }
 
-    /// Does the same for a command that failed or is not a whole request.
+    /// Handles the completion of an outstanding command.
     #[cold]
     fn complete_slowly(&mut self, index: SlotIndex, status: Status) {
         let block = self.ability.block;
@@ -376,7 +329,7 @@ impl NvmeQueue {
     /// Takes over the session's properties of the namespace.
     fn renew(&mut self) {
         if let Some(facts) = &lock(&self.shared.known).facts {
-            self.ability = Ability::of(facts);
+            (self.ability, self.usual) = (Ability::of(facts), Usual::NONE);
         }
     }
 
@@ -400,16 +353,14 @@ impl NvmeQueue {
 
     /// Moves completed requests into the batch.
     fn give_back(&mut self, batch: &mut CompletionBatch) {
-        while batch.room() > 0
+        while let Some(place) = batch.place()
             && let Some(index) = self.over.pop_front()
         {
             let slot = &mut self.slots[usize::from(index)];
-            let stage = std::mem::replace(&mut slot.stage, Stage::Free);
-            let (Some(op), Stage::Over(result)) = (slot.op.take(), stage) else {
-                unreachable!("what is over holds a request and its result");
+            let Stage::Over(result) = slot.stage else {
+                unreachable!("what is over holds its result");
             };
-            batch.push_parts(slot.token, op, result.map_err(IoError::new));
-            self.free.push(index);
+            slot.release(std::mem::replace(&mut self.free, index), place, result);
         }
     }
 
@@ -418,27 +369,24 @@ impl NvmeQueue {
     fn collect(&mut self, batch: &mut CompletionBatch) -> bool {
         // A loss is published before the start of the session in which it matters.
         let has_lost = self.has_lost();
-        while batch.room() > 0 {
+        loop {
+            match if has_lost { Seen::Other } else { self.collect_whole(batch) } {
+                Seen::Empty => return true,
+                Seen::Unread => return false,
+                Seen::Other => {}
+            }
+            if batch.room() == 0 {
+                return false;
+            }
             let Some((cid, status)) = self.rings.pop() else { return true };
-            if !self.complete((cid, status), has_lost, batch) {
+            if !self.complete(cid, status) {
                 self.is_broken = true;
                 let session = self.session.unwrap_or_default();
                 self.shared.ask(Request::Broken(session, Reason::UnknownCommand(cid)));
                 return false;
             }
         }
-        false
     }
-}
-
-/// A read or write of one buffer. The default, with no bytes, stands for any other request.
-#[derive(Clone, Copy, Default)]
-struct One {
-    at: u64,
-    address: usize,
-    bytes: usize,
-    /// Bits of dword 12.
-    flags: u32,
 }
 
 impl IoQueue for NvmeQueue {
@@ -447,19 +395,13 @@ impl IoQueue for NvmeQueue {
             Op::Read { at, data } => self.submit_read(io.token, at, data),
             Op::Write { at, data, durability } => self.submit_write(io.token, at, data, durability),
             op @ (Op::Flush | Op::Deallocate { .. } | Op::WriteZeroes { .. }) => {
-                let io = Io { token: io.token, op };
-                let Some(index) = self.free.pop() else { return Err(io) };
-                self.take_slowly(index, io);
-                Ok(())
+                self.take_slowly(Io { token: io.token, op })
             }
         }
     }
 
     fn submit_read(&mut self, token: Token, at: Lba, data: SgMut) -> Result<(), Io> {
-        let one = match data.parts() {
-            [part] => One { at: at.0, address: part.address(), bytes: part.len(), flags: 0 },
-            _ => One::default(),
-        };
+        let one = One::read(at, &data);
         self.take::<{ opcode::READ }>(token, one, || Op::Read { at, data })
     }
 
@@ -470,11 +412,7 @@ impl IoQueue for NvmeQueue {
         data: Sg,
         durability: Durability,
     ) -> Result<(), Io> {
-        let flags = fua(durability);
-        let one = match data.parts() {
-            [part] => One { at: at.0, address: part.address(), bytes: part.len(), flags },
-            _ => One::default(),
-        };
+        let one = One::write(at, &data, durability);
         self.take::<{ opcode::WRITE }>(token, one, || Op::Write { at, data, durability })
     }
 
@@ -526,7 +464,7 @@ impl IoQueue for NvmeQueue {
     }
 
     fn readiness(&self) -> Readiness {
-        if self.free.len() == self.slots.len() {
+        if self.sent == 0 && self.ready.is_empty() && self.over.is_empty() {
             Readiness::Idle
         } else if self.live != Word::NONE || !self.over.is_empty() {
             Readiness::Poll

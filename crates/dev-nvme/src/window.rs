@@ -72,7 +72,7 @@ impl Region {
 
 /// Memory of the driver that controllers reach.
 pub(crate) struct Block {
-    pub(crate) memory: SharedMemory,
+    pub(crate) memory: Arc<SharedMemory>,
     pub(crate) iova: u64,
     window: Arc<Window>,
 }
@@ -99,7 +99,7 @@ pub(crate) struct Tabled {
 
 impl Tabled {
     /// Bytes of the memory and of its table.
-    pub(crate) const fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.block.memory.bytes() + self.table.memory.bytes()
     }
 
@@ -209,7 +209,7 @@ impl Window {
     /// Allocates zeroed memory that controllers reach.
     pub(crate) fn allocate(self: &Arc<Self>, bytes: usize) -> io::Result<Block> {
         let (memory, iova) = self.map_new(bytes)?;
-        Ok(Block { memory, iova, window: Arc::clone(self) })
+        Ok(Block { memory: Arc::new(memory), iova, window: Arc::clone(self) })
     }
 
     /// Does the same with a table, for at most 2 MiB.
@@ -353,9 +353,11 @@ impl View {
         if offset >= size || bytes > size - offset {
             return None;
         }
+        if offset % PAGE + bytes <= PAGE {
+            return Some((iova + offset as u64, 0));
+        }
         let (first, last) = (offset as u64 >> PAGE_LOG2, (offset + bytes - 1) as u64 >> PAGE_LOG2);
         let second = match last - first {
-            0 => 0,
             1 => iova + (last << PAGE_LOG2),
             _ if (first + 1) >> ENTRIES_LOG2 == last >> ENTRIES_LOG2 => table + (first + 1) * PRP,
             _ => return None,

@@ -102,7 +102,8 @@ impl Controller {
         let interrupts = sqe.dword(11) & 1 << 1 != 0;
         let vector = interrupts.then_some((sqe.dword(11) >> 16) as u16);
         self.completions[number] = Some(Completion::new(address, entries, vector));
-        self.forget_doorbell(bus, 2 * number + 1);
+        // As for a submission queue.
+        bus.set_register(self.spec.doorbell(2 * number + 1), 0);
         Ok(0)
     }
 
@@ -118,14 +119,10 @@ impl Controller {
             return Err(NO_COMPLETION_QUEUE);
         }
         self.submissions[number] = Some(Submission::new(address, entries, completion));
-        self.forget_doorbell(bus, 2 * number);
+        // A doorbell is a write, not a register: a write for an earlier queue of this number is none for the new one
+        // (Base, section 3.1.3.1).
+        bus.set_register(self.spec.doorbell(2 * number), 0);
         Ok(0)
-    }
-
-    /// A doorbell is a write, not a register: what was written for an earlier queue of this number is no write for the
-    /// new one (Base, sections 3.1.3.1 and 3.1.3.2).
-    fn forget_doorbell(&self, bus: &dyn Bus, index: usize) {
-        bus.set_register(self.spec.doorbell(index), 0);
     }
 
     fn delete_submission(&mut self, sqe: &Sqe) -> Outcome {

@@ -155,10 +155,11 @@ impl NvmeQueue {
             Loan::List(list) => self.lists.push(list),
             Loan::Bounce(chunk) => {
                 let done = slot.op().range(block).blocks - slot.left;
-                if let (true, Some(Op::Read { data, .. })) = (is_success, &mut slot.op) {
-                    let offset = ((done - u64::from(slot.blocks)) << shift) as usize;
+                let blocks = u64::from(slot.blocks);
+                if let (true, Op::Read { data, .. }) = (is_success, slot.op_mut()) {
+                    let offset = ((done - blocks) << shift) as usize;
                     let mut from = BouncePool::offset(chunk);
-                    for slice in data.slices_mut(offset, (slot.blocks as usize) << shift) {
+                    for slice in data.slices_mut(offset, (blocks as usize) << shift) {
                         self.shared.bounces.memory.get(from, slice);
                         from += slice.len();
                     }

@@ -65,7 +65,7 @@ impl NvmeQueue {
             }
             if slot.stage == Stage::Sent && is_live {
                 slot.ages.age = slot.ages.age.saturating_add(1);
-                let named = Named { queue: self.port.number, cid: slot.cid(index) };
+                let named = Named { queue: self.port.number, cid: slot.cid() };
                 match slot.ages.age {
                     ABORT_SCANS => self.shared.ask(Request::AbortDue(named)),
                     RESET_SCANS => {

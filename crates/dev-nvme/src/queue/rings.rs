@@ -1,7 +1,7 @@
 //! The two rings of a queue, in memory that the controller reaches, and their doorbells.
 
 use crate::limits::{HEAD_BATCH, LISTS, PAGE};
-use crate::memory::Doorbell;
+use crate::memory::{Doorbell, Entries};
 use crate::shared::Shared;
 use crate::window::{Block, Window};
 use std::io;
@@ -27,9 +27,9 @@ pub(crate) struct Command {
 pub(crate) struct Rings {
     /// Completions, then commands, then lists.
     block: Arc<Block>,
+    completions: Entries<COMPLETION>,
+    commands: Entries<COMMAND>,
     entries: u16,
-    /// The offset of the commands, in commands.
-    commands: u32,
     /// The next entry for a command, and the last value of the doorbell.
     tail: u16,
     rung: u16,
@@ -64,11 +64,13 @@ const PHASE: u64 = 1 << 48;
 
 impl Rings {
     pub(crate) fn new(window: &Arc<Window>, entries: u16) -> io::Result<Self> {
-        let bytes = Self::bytes(entries);
+        let block = window.allocate(Self::bytes(entries))?;
+        let count = usize::from(entries);
         Ok(Self {
-            block: Arc::new(window.allocate(bytes)?),
+            completions: Entries::new(&block.memory, 0, count),
+            commands: Entries::new(&block.memory, Self::commands(entries), count),
+            block: Arc::new(block),
             entries,
-            commands: (Self::commands(entries) / (COMMAND * 8)) as u32,
             tail: 0,
             rung: 0,
             head: 0,
@@ -123,8 +125,7 @@ impl Rings {
     /// Writes a command into its entry. The caller keeps fewer commands outstanding than there are entries.
     #[inline(always)]
     pub(crate) fn push(&mut self, command: &Command) {
-        let places = self.block.memory.words().as_chunks::<COMMAND>().0;
-        let place = &places[self.commands as usize + usize::from(self.tail)];
+        let place = &self.commands.all()[usize::from(self.tail)];
         // The doorbell publishes these stores. Words 1 and 2 are always zero.
         place[0].store(command.head.to_le(), Ordering::Relaxed);
         place[3].store(command.prps.0.to_le(), Ordering::Relaxed);
@@ -160,8 +161,7 @@ impl Rings {
     /// Returns the next completion: the command identifier and the status.
     #[inline(always)]
     pub(crate) fn pop(&mut self) -> Option<(u16, Status)> {
-        let [_, last] =
-            &self.block.memory.words().as_chunks::<COMPLETION>().0[usize::from(self.head)];
+        let [_, last] = &self.completions.all()[usize::from(self.head)];
         // The phase is in the last word of an entry; once it is visible, all earlier writes of the controller are
         // visible, including the data of the command.
         let word = u64::from_le(last.load(Ordering::Acquire));
@@ -173,6 +173,22 @@ impl Rings {
             (self.head, self.phase) = (0, self.phase ^ PHASE);
         }
         Some(((word >> 32) as u16, Status::of_word((word >> 48) as u16)))
+    }
+
+    /// Starts to take successful completions, until [`stop`](Self::stop).
+    #[inline(always)]
+    pub(crate) const fn start(&self) -> Cursor<'_> {
+        let phase = (self.phase >> 32) as u32;
+        Cursor { entries: self.completions.all(), head: self.head as usize, phase }
+    }
+
+    /// Records what was taken: the position of the cursor.
+    #[inline(always)]
+    pub(crate) const fn stop(&mut self, (head, phase): (usize, u32)) {
+        // The cursor may be behind the last entry.
+        let wraps = head == self.entries as usize;
+        self.head = if wraps { 0 } else { head as u16 };
+        self.phase = (phase as u64) << 32 ^ if wraps { PHASE } else { 0 };
     }
 
     /// Whether the controller must be notified of taken completions.
@@ -199,6 +215,78 @@ impl Rings {
                 }
             }
         }
+    }
+}
+
+/// The next entry of a completion queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    /// It was not written.
+    Empty,
+    /// It is one that must be looked at: a failure, or not the completion of a whole request.
+    Other,
+    /// It was not read, because there is no room for its request.
+    Unread,
+}
+
+/// A position in a completion queue, for a loop in registers.
+pub(crate) struct Cursor<'a> {
+    entries: &'a [[AtomicU64; COMPLETION]],
+    head: usize,
+    /// The phase as the bit in the upper half of the upper word.
+    phase: u32,
+}
+
+/// The upper half of the upper word of a completion, without the phase of this pass.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Upper(u32);
+
+impl Upper {
+    const PHASE: u32 = (PHASE >> 32) as u32;
+
+    /// Returns the command identifier, if the entry was written and is a success: no other bit is above the identifier.
+    #[inline(always)]
+    pub(crate) const fn success(self) -> Option<u16> {
+        if self.0 <= u16::MAX as u32 { Some(self.0 as u16) } else { None }
+    }
+
+    /// What an entry is that is not a success.
+    #[inline(always)]
+    pub(crate) const fn otherwise(self) -> Seen {
+        if self.0 & Self::PHASE != 0 { Seen::Empty } else { Seen::Other }
+    }
+}
+
+impl Cursor<'_> {
+    /// Reads the next entry.
+    #[inline(always)]
+    pub(crate) fn look(&mut self) -> Upper {
+        let word = match self.entries.get(self.head) {
+            // As in `Rings::pop`.
+            Some([_, last]) => last.load(Ordering::Acquire),
+            None => self.wrap(),
+        };
+        Upper((u64::from_le(word) >> 32) as u32 ^ self.phase)
+    }
+
+    /// Goes to the first entry, and reads it.
+    #[cold]
+    fn wrap(&mut self) -> u64 {
+        (self.head, self.phase) = (0, self.phase ^ Upper::PHASE);
+        // As in `Rings::pop`.
+        self.entries[0][1].load(Ordering::Acquire)
+    }
+
+    /// Takes the entry.
+    #[inline(always)]
+    pub(crate) const fn take(&mut self) {
+        self.head += 1;
+    }
+
+    /// Returns the position, for [`Rings::stop`].
+    #[inline(always)]
+    pub(crate) const fn position(&self) -> (usize, u32) {
+        (self.head, self.phase)
     }
 }
 

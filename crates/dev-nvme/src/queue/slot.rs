@@ -2,7 +2,7 @@
 
 use crate::limits::SLOT_BITS;
 use std::mem::{self, ManuallyDrop};
-use strake_block::{Io, IoErrorKind, Op, Token};
+use strake_block::{Io, IoError, IoErrorKind, Op, Place, Token};
 use strake_units::BlockSize;
 
 /// The index of a slot of a queue.
@@ -35,22 +35,26 @@ pub(crate) struct Ages {
     pub(crate) tries: u16,
 }
 
-/// No command is outstanding.
-const NOTHING: u32 = u32::MAX;
+/// A bit of [`Slot::expects`] above the identifier: no command is outstanding.
+const NOTHING: u32 = 1 << 16;
+/// The end of the list of free slots: no queue has a slot of this index.
+pub(crate) const NO_SLOT: SlotIndex = SlotIndex::MAX;
 
 /// One request.
 #[derive(Debug)]
 pub(crate) struct Slot {
-    pub(crate) op: Option<Op>,
+    /// The request. A free slot has a flush, which owns nothing: an `Option` would be checked for every request.
+    op: Op,
     pub(crate) token: Token,
     /// Blocks of the request that are not done.
     pub(crate) left: u64,
     /// Blocks of the outstanding command.
     pub(crate) blocks: u32,
-    /// The identifier of the outstanding command.
+    /// The identifier of the last command, and [`NOTHING`] unless the command is outstanding. The lower bits of the
+    /// identifier are the index of the slot; the upper bits count the commands of the slot.
     expects: u32,
-    /// Counts the commands of the slot, in the upper bits of the command identifier.
-    turn: u16,
+    /// The next free slot, if this one is free.
+    next: SlotIndex,
     pub(crate) ages: Ages,
     pub(crate) loan: Loan,
     pub(crate) stage: Stage,
@@ -59,14 +63,20 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    pub(crate) const fn empty() -> Self {
+    /// Returns free slots, each with the next one.
+    pub(crate) fn free(count: u16) -> Box<[Self]> {
+        let next = |index| if index + 1 == count { NO_SLOT } else { index + 1 };
+        (0..count).map(|index| Self::empty(index, next(index))).collect()
+    }
+
+    const fn empty(index: SlotIndex, next: SlotIndex) -> Self {
         Self {
-            op: None,
+            op: Op::Flush,
             token: Token(0),
             left: 0,
             blocks: 0,
-            expects: NOTHING,
-            turn: 0,
+            expects: index as u32 | NOTHING,
+            next,
             ages: Ages { age: 0, held: 0, tries: 0 },
             loan: Loan::None,
             stage: Stage::Free,
@@ -74,27 +84,40 @@ impl Slot {
         }
     }
 
+    /// The next free slot.
+    #[inline(always)]
+    pub(crate) const fn next(&self) -> SlotIndex {
+        self.next
+    }
+
+    /// Frees the slot, and puts its request into a batch. `next` is the next free slot.
+    #[inline(always)]
+    pub(crate) fn release(
+        &mut self,
+        next: SlotIndex,
+        place: Place<'_>,
+        result: Result<(), IoErrorKind>,
+    ) {
+        (self.stage, self.next) = (Stage::Free, next);
+        place.put_from(self.token, &mut self.op, result.map_err(IoError::new));
+    }
+
     /// Stores a request that is to be sent in pieces, or later.
     pub(crate) fn fill(&mut self, io: Io) {
-        (self.op, self.token, self.stage) = (Some(io.op), io.token, Stage::Ready);
+        (self.op, self.token, self.stage) = (io.op, io.token, Stage::Ready);
         (self.ages, self.is_whole) = (Ages::default(), false);
     }
 
     /// Stores a request that is sent now as one command; returns its identifier. Its blocks are counted when needed.
     #[inline(always)]
-    pub(crate) fn fill_whole(
-        &mut self,
-        token: Token,
-        index: SlotIndex,
-        op: impl FnOnce() -> Op,
-    ) -> u16 {
-        debug_assert!(self.op.is_none(), "a free slot holds no request");
-        // The old value is `None`; forgetting it avoids the call that drops it.
-        let _nothing = ManuallyDrop::new(self.op.replace(op()));
+    pub(crate) fn fill_whole(&mut self, token: Token, op: impl FnOnce() -> Op) -> u16 {
+        debug_assert!(matches!(self.op, Op::Flush), "a free slot holds no request");
+        // The old value owns nothing; forgetting it avoids the call that drops it.
+        let _nothing = ManuallyDrop::new(mem::replace(&mut self.op, op()));
         (self.token, self.is_whole) = (token, true);
         self.ages = Ages { age: 0, held: 0, tries: 1 };
         self.stage = Stage::Sent;
-        self.next_turn(index)
+        self.next_turn()
     }
 
     /// Determines the number of blocks of a request that was sent as a whole.
@@ -106,42 +129,52 @@ impl Slot {
     }
 
     #[inline(always)]
-    fn next_turn(&mut self, index: SlotIndex) -> u16 {
-        self.turn = self.turn.wrapping_add(1 << SLOT_BITS);
-        let cid = self.turn | index;
+    fn next_turn(&mut self) -> u16 {
+        let cid = (self.expects as u16).wrapping_add(1 << SLOT_BITS);
         self.expects = cid.into();
         cid
     }
 
     /// The operation of a slot that is not free.
-    pub(crate) fn op(&self) -> &Op {
-        self.op.as_ref().expect("a slot in use holds a request")
+    pub(crate) const fn op(&self) -> &Op {
+        &self.op
+    }
+
+    /// The same to change its data.
+    pub(crate) const fn op_mut(&mut self) -> &mut Op {
+        &mut self.op
     }
 
     /// Records a new command, and returns its identifier.
-    pub(crate) fn send(&mut self, index: SlotIndex, blocks: u32) -> u16 {
+    pub(crate) fn send(&mut self, blocks: u32) -> u16 {
         (self.stage, self.blocks, self.is_whole) = (Stage::Sent, blocks, false);
         (self.ages.age, self.ages.tries) = (0, self.ages.tries + 1);
-        self.next_turn(index)
+        self.next_turn()
     }
 
     /// Whether this is the identifier of the outstanding command. If so, the command is no longer outstanding.
     #[inline(always)]
-    pub(crate) fn is_answered(&mut self, cid: u16) -> bool {
-        let is_it = self.expects == u32::from(cid);
+    pub(crate) const fn is_answered(&mut self, cid: u16) -> bool {
+        let is_it = self.expects == cid as u32;
         if is_it {
-            self.expects = NOTHING;
+            self.expects |= NOTHING;
         }
         is_it
     }
 
+    /// The same for a command that is the whole request. Otherwise nothing changes.
+    #[inline(always)]
+    pub(crate) const fn is_answered_whole(&mut self, cid: u16) -> bool {
+        self.is_whole && self.is_answered(cid)
+    }
+
     /// Ensures that the command can no longer be answered.
     pub(crate) const fn forget(&mut self) {
-        self.expects = NOTHING;
+        self.expects |= NOTHING;
     }
 
     /// Returns the identifier of the last command.
-    pub(crate) const fn cid(&self, index: SlotIndex) -> u16 {
-        self.turn | index
+    pub(crate) const fn cid(&self) -> u16 {
+        self.expects as u16
     }
 }

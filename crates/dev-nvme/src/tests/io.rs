@@ -270,6 +270,36 @@ fn rings_of_every_size_carry_any_number_of_requests_exhaustive() {
     }
 }
 
+/// Requests of one command each, in rings with room for all of them: batches end at every entry of the ring, and lengths
+/// change from request to request.
+#[test]
+fn usual_requests_of_two_lengths_fill_batches_of_every_size_exhaustive() {
+    for (depth, room) in (1..=4).flat_map(|depth| (1..=5).map(move |room| (depth, room))) {
+        let mut world = World::ready(Spec::new(64));
+        let mut client = world.open_with(depth, room);
+        for round in 0..20 {
+            for token in 0..u64::from(depth) {
+                let bytes = if (token + round) % 2 == 0 { 4096 } else { 8192 };
+                let op = world.write(2 * token, 1 + round as u8, bytes);
+                client.submit(Token(token), op);
+            }
+            world.run_with(&mut client, depth as usize);
+            let results = client.results();
+            let tokens = (0..u64::from(depth)).map(|token| (token, Ok(())));
+            assert_eq!(results, tokens.collect::<Vec<_>>(), "{depth} {room} {round}");
+            for done in client.done.drain(..) {
+                if let Op::Write { data, .. } = done.op {
+                    data.into_parts().for_each(|part| world.pool.put_frozen(part));
+                }
+            }
+            let written = |token| world.drive.model().block(1, 2 * token)[0];
+            assert!((0..u64::from(depth)).all(|token| written(token) == 1 + round as u8));
+        }
+        assert_eq!(client.queue.readiness(), Readiness::Idle);
+        world.assert_clean();
+    }
+}
+
 #[test]
 fn the_device_is_described_as_the_drive_is() {
     let world = World::ready(Spec { shadow_doorbells: true, ..Spec::new(64) });

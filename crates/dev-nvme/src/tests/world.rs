@@ -205,8 +205,13 @@ impl World {
     }
 
     pub(super) fn open(&self, depth: u32) -> Client {
+        self.open_with(depth, 1024)
+    }
+
+    /// Opens a queue that returns at most `room` completions at a time.
+    pub(super) fn open_with(&self, depth: u32, room: usize) -> Client {
         let queue = self.device().open_queue(CoreIndex(0), depth).expect("there are queues");
-        Client { queue, batch: CompletionBatch::new(1024), done: Vec::new() }
+        Client { queue, batch: CompletionBatch::new(room), done: Vec::new() }
     }
 
     /// Runs a turn with a queue.

@@ -89,10 +89,10 @@ impl Held<'_> {
         let Some(address) = MemorySpace::find(&self.mappings, iova, out.len()) else {
             return false;
         };
-        // SAFETY: mapped memory is live until it is unmapped, which waits for the lock. The driver accesses ring entries
-        // as atomic words. It leaves all other memory that a command names to the device until the completion, also if
-        // another thread steps the model. Shadow doorbells are halves of words: the thread of the driver steps a model
-        // that has them.
+        // SAFETY: mapped memory is live until it is unmapped, which waits for the lock. The driver accesses ring
+        // entries as atomic words. It leaves all other memory that a command names to the device until the completion,
+        // also if another thread steps the model. Shadow doorbells are halves of words: the thread of the driver steps
+        // a model that has them.
         unsafe { copy_out(address, out) };
         true
     }

@@ -146,8 +146,8 @@ impl NvmeDevice {
         }
     }
 
-    /// Returns the bytes of memory that the drive needs, with queues for `depth` requests. Tables of arenas belong to the
-    /// window, which all drives share.
+    /// Returns the bytes of memory that the drive needs, with queues for `depth` requests. Tables of arenas belong to
+    /// the window, which all drives share.
     #[must_use]
     pub fn footprint(&self, depth: u32) -> Footprint {
         Footprint {

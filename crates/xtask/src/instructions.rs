@@ -1,5 +1,5 @@
 //! The gate on instructions per request: what a read and a write execute, counted and compared with the recorded
-//! counts. No request may allocate.
+//! counts. No request may allocate. The driver of NVMe controllers is counted alone, and has a limit besides.
 //!
 //! Times vary with the machine and its neighbours; instructions do not. They are counted by valgrind, which is slow and
 //! exact: each case runs twice, with few and with many requests, and the difference belongs to the requests alone.

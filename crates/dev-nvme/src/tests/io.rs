@@ -270,8 +270,8 @@ fn rings_of_every_size_carry_any_number_of_requests_exhaustive() {
     }
 }
 
-/// Requests of one command each, in rings with room for all of them: batches end at every entry of the ring, and lengths
-/// change from request to request.
+/// Requests of one command each, in rings with room for all of them: batches end at every entry of the ring, and
+/// lengths change from request to request.
 #[test]
 fn usual_requests_of_two_lengths_fill_batches_of_every_size_exhaustive() {
     for (depth, room) in (1..=4).flat_map(|depth| (1..=5).map(move |room| (depth, room))) {

@@ -42,33 +42,32 @@ pub(super) enum Where {
     Elsewhere,
 }
 
-/// The time of a burst, without what the caller does.
-#[derive(Clone, Copy, Debug, Default)]
+/// The times of bursts, without what the caller does.
+#[derive(Clone, Debug, Default)]
 pub(super) struct Spent {
-    /// Requests.
-    pub(super) requests: u64,
-    /// In the calls of the driver.
-    pub(super) driver: Duration,
-    /// Between submission and completion, when the model does its work.
-    pub(super) model: Duration,
+    /// Microseconds for a request in the calls of the driver, by burst.
+    driver: Vec<f64>,
+    /// Microseconds for a request between submission and completion, when the model does its work.
+    model: Vec<f64>,
 }
 
 impl Spent {
     /// Microseconds of the driver's calls for a request.
-    pub(super) fn driver_us(&self) -> f64 {
-        self.driver.as_secs_f64() * 1e6 / self.requests as f64
+    pub(super) fn driver_us(self) -> f64 {
+        fastest(self.driver)
     }
 
     /// Microseconds of the model for a request.
-    pub(super) fn model_us(&self) -> f64 {
-        self.model.as_secs_f64() * 1e6 / self.requests as f64
+    pub(super) fn model_us(self) -> f64 {
+        fastest(self.model)
     }
+}
 
-    fn add(&mut self, other: Self) {
-        self.requests += other.requests;
-        self.driver += other.driver;
-        self.model += other.model;
-    }
+/// The mean of the fastest 90 %: whatever else the machine does falls into the rest.
+fn fastest(mut times: Vec<f64>) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times.truncate((times.len() * 9).div_ceil(10));
+    times.iter().sum::<f64>() / times.len() as f64
 }
 
 /// Data of a request.
@@ -148,14 +147,18 @@ impl Caller {
     pub(super) fn bursts(&mut self, span: Duration) -> Result<Spent, String> {
         let since = Instant::now();
         let mut spent = Spent::default();
-        while since.elapsed() < span || spent.requests == 0 {
-            spent.add(self.burst()?);
+        while since.elapsed() < span || spent.driver.is_empty() {
+            let (driver, model) = self.burst()?;
+            let each = |time: Duration| time.as_secs_f64() * 1e6 / self.depth as f64;
+            spent.driver.push(each(driver));
+            spent.model.push(each(model));
         }
         Ok(spent)
     }
 
-    /// One burst: all is submitted, the model answers all of it, and all is taken.
-    fn burst(&mut self) -> Result<Spent, String> {
+    /// One burst: all is submitted, the model answers all of it, and all is taken. Returns the time in calls of the
+    /// driver, and the time between them.
+    fn burst(&mut self) -> Result<(Duration, Duration), String> {
         let (now, goal) = (monotonic(), self.model.posted() + self.depth as u64);
         let begin = Instant::now();
         while self.submit()? {}
@@ -174,8 +177,7 @@ impl Caller {
         if requests < self.depth {
             return Err(format!("{requests} of {} completions were taken", self.depth));
         }
-        let driver = (sent - begin) + (end - posted);
-        Ok(Spent { requests: requests as u64, driver, model: posted - sent })
+        Ok(((sent - begin) + (end - posted), posted - sent))
     }
 
     /// Lets the model do its work.

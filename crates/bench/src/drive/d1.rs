@@ -62,7 +62,8 @@ pub(super) fn lines() -> Vec<Line> {
 
 fn line((show, kind, depth): &(Show, Kind, u32)) -> Line {
     let what = format!("{} 4KiB qd{depth}", kind.word());
-    let calls = "submission, doorbell and completion of bursts that fill the queue; the clock runs only during calls";
+    let calls = "submission, doorbell and completion of bursts that fill the queue; the clock runs only during calls; mean \
+                 of the fastest 90 % of bursts";
     let (name, metric, note) = match show {
         Show::Calls(Where::Elsewhere) => {
             (format!("driver {what}, model on another core"), Metric::Latency, calls)
@@ -73,7 +74,7 @@ fn line((show, kind, depth): &(Show, Kind, u32)) -> Line {
         Show::Model => (
             format!("model {what}, by itself"),
             Metric::Latency,
-            "the model's steps, with its copy of the data",
+            "the model's steps, with its copy of the data; mean of the fastest 90 % of bursts",
         ),
         Show::Rate => (
             format!("driver and model {what}, a core each"),

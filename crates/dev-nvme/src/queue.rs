@@ -387,6 +387,48 @@ impl NvmeQueue {
             }
         }
     }
+
+    /// Whether a poll has nothing to do: the session continues, no request waits, and there is no completion.
+    #[inline(always)]
+    fn is_quiet(&self, now: Nanos) -> bool {
+        // An open queue has no request that is ready.
+        let waits = !self.is_open || !self.over.is_empty();
+        self.shared.word() == self.live && !waits && now < self.scan_at && self.rings.is_quiet()
+    }
+
+    /// Does all that a poll can have to do.
+    // Within `poll`, a poll with nothing to do would save the registers that this function uses.
+    #[inline(never)]
+    fn poll_all(&mut self, now: Nanos, batch: &mut CompletionBatch) {
+        self.now = self.now.max(now);
+        let word = self.shared.word();
+        if word != self.live {
+            self.look(word);
+        }
+        if !self.over.is_empty() {
+            self.give_back(batch);
+        }
+        if self.session.is_some() && !self.is_broken {
+            let is_empty = self.collect(batch);
+            if self.rings.owes_head(is_empty) {
+                let Self { shared, port, rings, live, .. } = self;
+                shared.at_registers(port, *live, || rings.ring_head());
+            }
+        }
+        if self.now >= self.scan_at {
+            self.scan(word);
+        }
+        if !self.ready.is_empty() || !self.over.is_empty() {
+            self.admit();
+            if self.rings.has_news() {
+                // A core without a completion may not call `ring_doorbell` again.
+                let Self { shared, port, rings, live, .. } = self;
+                shared.at_registers(port, *live, || rings.ring_tail());
+            }
+            self.give_back(batch);
+        }
+        self.look_if_open();
+    }
 }
 
 impl IoQueue for NvmeQueue {
@@ -433,34 +475,9 @@ impl IoQueue for NvmeQueue {
     }
 
     fn poll(&mut self, now: Nanos, batch: &mut CompletionBatch) {
-        self.now = self.now.max(now);
-        let word = self.shared.word();
-        if word != self.live {
-            self.look(word);
+        if !self.is_quiet(now) {
+            self.poll_all(now, batch);
         }
-        if !self.over.is_empty() {
-            self.give_back(batch);
-        }
-        if self.session.is_some() && !self.is_broken {
-            let is_empty = self.collect(batch);
-            if self.rings.owes_head(is_empty) {
-                let Self { shared, port, rings, live, .. } = self;
-                shared.at_registers(port, *live, || rings.ring_head());
-            }
-        }
-        if self.now >= self.scan_at {
-            self.scan(word);
-        }
-        if !self.ready.is_empty() || !self.over.is_empty() {
-            self.admit();
-            if self.rings.has_news() {
-                // A core without a completion may not call `ring_doorbell` again.
-                let Self { shared, port, rings, live, .. } = self;
-                shared.at_registers(port, *live, || rings.ring_tail());
-            }
-            self.give_back(batch);
-        }
-        self.look_if_open();
     }
 
     fn readiness(&self) -> Readiness {

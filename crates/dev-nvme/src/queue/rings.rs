@@ -191,6 +191,16 @@ impl Rings {
         self.phase = (phase as u64) << 32 ^ if wraps { PHASE } else { 0 };
     }
 
+    /// Whether there is no further completion, and the controller was notified of all taken ones.
+    #[inline(always)]
+    pub(crate) fn is_quiet(&self) -> bool {
+        let next = self.completions.all().get(usize::from(self.head));
+        // The value is only compared: whoever takes the completion reads it again.
+        let is_old =
+            |word: &AtomicU64| u64::from_le(word.load(Ordering::Relaxed)) & PHASE != self.phase;
+        next.is_some_and(|[_, last]| is_old(last)) && self.head == self.taken
+    }
+
     /// Whether the controller must be notified of taken completions.
     #[inline]
     pub(crate) const fn owes_head(&self, is_empty: bool) -> bool {

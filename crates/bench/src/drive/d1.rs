@@ -62,8 +62,8 @@ pub(super) fn lines() -> Vec<Line> {
 
 fn line((show, kind, depth): &(Show, Kind, u32)) -> Line {
     let what = format!("{} 4KiB qd{depth}", kind.word());
-    let calls = "submission, doorbell and completion of bursts that fill the queue; the clock runs only during calls; mean \
-                 of the fastest 90 % of bursts";
+    let calls = "submission, doorbell and completion of bursts that fill the queue; the clock runs only during calls; \
+                 mean of the fastest 90 % of bursts";
     let (name, metric, note) = match show {
         Show::Calls(Where::Elsewhere) => {
             (format!("driver {what}, model on another core"), Metric::Latency, calls)

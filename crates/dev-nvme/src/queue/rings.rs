@@ -195,7 +195,7 @@ impl Rings {
     #[inline(always)]
     pub(crate) fn is_quiet(&self) -> bool {
         let next = self.completions.all().get(usize::from(self.head));
-        // The value is only compared: whoever takes the completion reads it again.
+        // The value is only compared: a completion is read again when it is taken.
         let is_old =
             |word: &AtomicU64| u64::from_le(word.load(Ordering::Relaxed)) & PHASE != self.phase;
         next.is_some_and(|[_, last]| is_old(last)) && self.head == self.taken

@@ -83,11 +83,8 @@ fn line((show, kind, depth): &(Show, Kind, u32)) -> Line {
         ),
     };
     let is_goal = (*show, *kind, *depth) == (Show::Calls(Where::Elsewhere), Kind::Read, 128);
-    if is_goal {
-        let note = format!("{calls}; anchor: SPDK, other machine, 512 B");
-        return Line::new(name, metric, Target::new(0.076, 0.060, 0.045), &note);
-    }
-    Line::new(name, metric, Target::NONE, note)
+    let target = if is_goal { Target::goals(0.060, 0.045) } else { Target::NONE };
+    Line::new(name, metric, target, note)
 }
 
 pub(super) fn measure(

@@ -176,16 +176,21 @@ impl Sets {
         let absent = geometry.all_members() - in_sync - rebuilding;
         // Data written to a failed array might not be readable.
         let kept = absent.is_empty() || geometry.tolerates(absent);
-        let whole = if kept { plain - logged } else { MemberSet::EMPTY };
-        let writes = kept && geometry.has_small_writes();
+        let accepted = if kept { plain - logged } else { MemberSet::EMPTY };
+        // A partial-write record has no space for whole stripes.
+        let whole = match facts.logged {
+            Logged::With(_) => accepted,
+            Logged::Impaired => MemberSet::EMPTY,
+        };
+        let writes = geometry.has_small_writes();
         // A write that leaves a member out is answered when no shard uses the member, and a replacement that becomes
         // this member has all blocks.
-        let records = writes && facts.unsettled.is_empty() && facts.paired.is_empty();
+        let records = kept && writes && facts.unsettled.is_empty() && facts.paired.is_empty();
         Self {
             readable,
             served,
             sources: readable & plain,
-            writable: if writes { whole } else { MemberSet::EMPTY },
+            writable: if writes { accepted } else { MemberSet::EMPTY },
             recordable: if records { plain & logged } else { MemberSet::EMPTY },
             whole,
             absent,

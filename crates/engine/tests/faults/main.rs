@@ -40,5 +40,6 @@ mod start;
 mod survivors;
 mod trace;
 mod undelete;
+mod whole_stripes;
 mod write_intent;
 mod writes;

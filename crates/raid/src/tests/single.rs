@@ -54,7 +54,7 @@ pub(super) struct Known {
     /// The read has a request.
     by_request: bool,
     /// Only groups with a member that is not in sync or has a replacement are logged.
-    impaired: bool,
+    pub(super) impaired: bool,
     copies_may_differ: bool,
     /// Every shard has applied the absence of members.
     settled: bool,

@@ -34,6 +34,7 @@ fn expected(geometry: &Geometry, range: LbaRange, known: &Known) -> Option<Strip
         && (1..=4).contains(&geometry.parity_strips())
         && geometry.tolerates(known.with(Fault::Absent))
         && known.trusts()
+        && !known.impaired
         && members.into_iter().all(takes_part);
     may.then_some(band.stripe)
 }

@@ -9,7 +9,7 @@ use strake_reactor::{CoreHandle, Poller, PollerId, beside, mailbox};
 use strake_units::{MemberIndex, MemberSet, Name, Uuid};
 
 use crate::assemble::Assembled;
-use crate::create::Drive;
+use crate::drive::Drive;
 use crate::error::ArrayError;
 use crate::limits::{MAILBOX_DEPTH, SCRATCH_BYTES, TASKS_MAX};
 use crate::message::{Change, Control, Reply};

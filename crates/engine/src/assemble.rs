@@ -10,7 +10,7 @@ use strake_units::{MemberIndex, MemberSet, Name, RegionIndex, Uuid};
 
 use crate::bad_blocks::BadBlocks;
 use crate::bitmaps::Bitmaps;
-use crate::create::Drive;
+use crate::drive::Drive;
 use crate::error::{ArrayError, ArrayRemedy};
 use crate::fleet::{Failed, Fleet};
 use crate::member_io::Wait;

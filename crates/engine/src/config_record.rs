@@ -3,7 +3,7 @@
 use strake_ondisk::{Sequenced, config_bytes, decode_config, encode_config, newer, newest_of};
 use strake_units::Uuid;
 
-use crate::create::Drive;
+use crate::drive::Drive;
 use crate::error::ArrayError;
 use crate::member_io::{MemberIo, Wait};
 

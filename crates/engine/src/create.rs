@@ -1,9 +1,6 @@
 //! Creation of arrays. All checks precede the first write.
 
-use std::fmt;
-use std::sync::Arc;
-
-use strake_block::{BlockDevice, DeviceInfo};
+use strake_block::DeviceInfo;
 use strake_ondisk::{
     Activation, AreaLayout, Bitmap, Bits, COMPAT_HISTORY, COMPAT_MEMBER_BITMAPS, Consistency,
     Foreign, Format, MemberRecord, RecordedState, Superblock,
@@ -14,26 +11,12 @@ use strake_units::{BlockSize, MemberIndex, MemberSet, Name, Uuid};
 use crate::assemble::{Assembled, note_start};
 use crate::bad_blocks::BadBlocks;
 use crate::bitmaps::Bitmaps;
+use crate::drive::Drive;
 use crate::error::ArrayError;
 use crate::fleet::{Failed, Fleet};
 use crate::member_io::{MemberIo, Wait, occupied};
 use crate::recorded::record_of;
 use crate::settling;
-
-/// A device with the name that the operator used.
-#[derive(Clone)]
-pub struct Drive {
-    /// The device.
-    pub device: Arc<dyn BlockDevice>,
-    /// Path or specification, for messages.
-    pub path: String,
-}
-
-impl fmt::Debug for Drive {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Drive({})", self.path)
-    }
-}
 
 /// The specification of a new array.
 #[derive(Clone, Debug)]

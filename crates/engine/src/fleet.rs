@@ -14,7 +14,7 @@ use strake_block::{
 };
 use strake_units::{BlockSize, CoreIndex, Lba, LbaRange, MemberIndex, Nanos};
 
-use crate::create::Drive;
+use crate::drive::Drive;
 use crate::error::ArrayError;
 use crate::member_io::{READ_BYTES, TRANSFER_BYTES, Wait};
 

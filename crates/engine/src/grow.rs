@@ -30,7 +30,7 @@ use strake_raid::{Geometry, Regions};
 use strake_units::{ByteSize, MemberIndex, RegionIndex};
 
 use crate::assemble::Assembled;
-use crate::create::Drive;
+use crate::drive::Drive;
 use crate::error::ArrayError;
 use crate::fleet::{Failed, Fleet};
 use crate::member_io::{MemberIo, Wait};

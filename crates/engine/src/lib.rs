@@ -22,6 +22,7 @@ mod bad_blocks;
 mod bitmaps;
 mod config_record;
 mod create;
+mod drive;
 mod error;
 mod events;
 mod fleet;
@@ -51,9 +52,9 @@ pub use assemble::{
 };
 pub use config_record::{config_sequence, load_config, store_config, store_config_as};
 pub use create::{
-    CreatePlan, CreateSpec, Drive, Ids, create, erase_foreign, plan_create, prepare_drive,
-    refuse_occupied,
+    CreatePlan, CreateSpec, Ids, create, erase_foreign, plan_create, prepare_drive, refuse_occupied,
 };
+pub use drive::Drive;
 pub use error::{ArrayError, ArrayErrorKind, ArrayRemedy};
 pub use events::{ArrayEvent, ArrayEventKind};
 pub use forecast::Forecast;

@@ -2,7 +2,7 @@
 
 use strake_units::Nanos;
 
-/// Maximum number of bands in progress on a shard. Each band is one task.
+/// Maximum number of tasks of a shard. A task works on one band.
 pub const TASKS_MAX: usize = 256;
 
 /// Tasks that are reserved for the leader, for maintenance and for [`RECORDERS_MAX`]. Band tasks may wait for these
@@ -19,8 +19,12 @@ pub const RECORDERS_MAX: usize = 4;
 /// Maximum number of requests accepted from one queue in a turn before the next queue.
 pub const ACCEPT_PER_TURN: usize = 64;
 
-/// Maximum number of small writes in progress on a shard.
+/// Maximum number of small writes and direct writes of whole stripes in progress on a shard.
 pub const SMALL_WRITES_MAX: usize = 512;
+
+/// Maximum number of direct writes of whole stripes among them. A stripe has up to 64 parts. Each of them may become an
+/// ordinary I/O, and the I/Os of other users wait for the drives behind these parts.
+pub const WHOLE_STRIPES_MAX: usize = 64;
 
 /// Maximum number of degraded reads in progress on a shard.
 pub const DEGRADED_READS_MAX: usize = 64;

@@ -8,7 +8,7 @@ use strake_ondisk::{
 };
 use strake_units::{BlockSize, CoreIndex, Lba, LbaRange, Nanos, Uuid};
 
-use crate::create::Drive;
+use crate::drive::Drive;
 use crate::error::{ArrayError, ArrayErrorKind};
 use crate::limits::{ZEROED_FIRST, ZEROED_MOST, ZEROING_LIMIT};
 

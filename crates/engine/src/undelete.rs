@@ -8,7 +8,7 @@
 use strake_ondisk::{Copy, Foreign, Superblock};
 use strake_units::{MemberIndex, MemberSet, Name};
 
-use crate::create::Drive;
+use crate::drive::Drive;
 use crate::error::ArrayError;
 use crate::member_io::{MemberIo, Wait};
 use crate::recorded::geometry_of;

@@ -1,4 +1,5 @@
-//! The direct path of requests without a task. Such requests are in one strip of one band.
+//! The direct path of requests of one strip of one band, without a task. [`whole_stripe()`](crate::whole_stripe()) is
+//! the direct path of whole stripes.
 //!
 //! Only [`single()`] makes this decision. A shard describes its members ([`MemberFacts`]), computes [`Sets`] from this
 //! description once per turn, removes the members that are not usable for a stripe, and calls the function. The result
@@ -96,8 +97,8 @@ pub enum Access {
 pub enum Logged {
     /// Writes to stripes with one of these members.
     With(MemberSet),
-    /// Writes to groups with a member that is not in sync or has a replacement. Other writes have a partial-write
-    /// record.
+    /// Writes to groups with a member that is not in sync or has a replacement. Other small writes have a
+    /// partial-write record, and other writes of tasks a complete record.
     Impaired,
 }
 
@@ -177,7 +178,7 @@ impl Sets {
         // Data written to a failed array might not be readable.
         let kept = absent.is_empty() || geometry.tolerates(absent);
         let accepted = if kept { plain - logged } else { MemberSet::EMPTY };
-        // A partial-write record has no space for whole stripes.
+        // In this mode, tasks write whole stripes with a complete record.
         let whole = match facts.logged {
             Logged::With(_) => accepted,
             Logged::Impaired => MemberSet::EMPTY,

@@ -63,8 +63,8 @@ impl WholeStripe {
 }
 
 /// Returns the stripe of a write of `range` that needs no task. The range must be a stripe with one band and at most
-/// four parities. Every member of the stripe must be in sync, without a replacement, and not logged, and writes must not
-/// need partial-write records. The result agrees with [`plan()`](crate::plan()) for the same request.
+/// four parities. Every member of the stripe must be in sync, without a replacement, and not logged, and writes must
+/// not need partial-write records. The result agrees with [`plan()`](crate::plan()) for the same request.
 #[must_use]
 pub fn whole_stripe(geometry: &Geometry, range: LbaRange, sets: &Sets) -> Option<WholeStripe> {
     let is_one_band = geometry.band_blocks() == geometry.strip_blocks();

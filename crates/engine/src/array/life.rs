@@ -9,7 +9,7 @@ use strake_units::{MemberIndex, Uuid};
 use super::pending::Claim;
 use super::pending::Pending;
 use super::{Array, Replacing};
-use crate::create::Drive;
+use crate::drive::Drive;
 use crate::error::{ArrayError, ArrayRemedy};
 use crate::message::{Change, Control, IncomingDrive, Reconfigure};
 use crate::settling;

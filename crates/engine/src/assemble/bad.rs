@@ -11,7 +11,7 @@ use strake_units::{MemberIndex, Uuid};
 
 use super::AssemblePolicy;
 use crate::bad_blocks::BadBlocks;
-use crate::create::Drive;
+use crate::drive::Drive;
 use crate::error::{ArrayError, ArrayRemedy};
 use crate::fleet::{Failed, Fleet, Read, Reading, Writing};
 

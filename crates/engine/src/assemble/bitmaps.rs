@@ -9,7 +9,7 @@ use strake_units::{MemberIndex, RegionIndex, StripeIndex, Uuid};
 
 use super::layout_of;
 use crate::bitmaps::{Bitmaps, WriteIntentPages};
-use crate::create::Drive;
+use crate::drive::Drive;
 use crate::fleet::{Failed, Fleet, Reading, Writing};
 use crate::member_io::READ_BYTES;
 

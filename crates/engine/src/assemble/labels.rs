@@ -4,7 +4,7 @@ use strake_block::IoError;
 use strake_ondisk::{AreaLayout, Copy, Found, MEMBERS_MAX, RingScan, SLOT_BYTES};
 use strake_units::{MemberIndex, Name, Uuid};
 
-use crate::create::Drive;
+use crate::drive::Drive;
 use crate::error::ArrayError;
 use crate::fleet::{Failed, Fleet, Reading};
 use crate::member_io::{Labels, READING_LABELS, Wait};

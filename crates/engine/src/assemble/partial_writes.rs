@@ -13,7 +13,7 @@ use strake_raid::{Geometry, Role};
 use strake_units::{Lba, LbaRange, MemberIndex, StripSet};
 
 use super::recovery::PartialWrites;
-use crate::create::Drive;
+use crate::drive::Drive;
 use crate::error::{ArrayError, ArrayErrorKind};
 use crate::fleet::{Failed, Fleet, Read, Reading, Writing};
 

@@ -5,7 +5,7 @@ use strake_raid::{Geometry, Regions};
 use strake_units::{ByteSize, MemberIndex, MemberSet, Name, RegionIndex};
 
 use super::AssemblePolicy;
-use crate::create::Drive;
+use crate::drive::Drive;
 use crate::error::{ArrayError, ArrayRemedy};
 use crate::recorded::geometry_of;
 

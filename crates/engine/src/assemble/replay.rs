@@ -27,7 +27,7 @@ use super::LostPages;
 use super::partial_writes::{Remedy, Site};
 use super::recovery::Recovery;
 use crate::bitmaps::Bitmaps;
-use crate::create::Drive;
+use crate::drive::Drive;
 use crate::error::ArrayError;
 use crate::fleet::{Failed, Fleet, Reading, Writing};
 

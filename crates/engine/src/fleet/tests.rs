@@ -10,7 +10,7 @@ use strake_dev_mem::{Effect, Fate, FaultPlan, Faulty, Intercept, Ops, RamDevice,
 use strake_units::{BlockSize, CoreIndex, Lba, LbaRange, MemberIndex, Nanos};
 
 use super::{Failed, Fleet, Reading, Writing};
-use crate::create::Drive;
+use crate::drive::Drive;
 use crate::error::ArrayError;
 
 const MIB: u64 = 1 << 20;

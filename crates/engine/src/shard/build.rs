@@ -33,7 +33,7 @@ use crate::array::{Options, Waker};
 use crate::error::{ArrayError, ArrayErrorKind};
 use crate::limits::{
     DEGRADED_READS_MAX, IO_BYTES_MAX, ITEMS_MAX, JOIN_MAX, MAILBOX_DEPTH, MERGE_MAX,
-    RECOVERIES_MAX, REQUESTS_MAX, SMALL_WRITES_MAX, TASKS_MAX, TASKS_RESERVED,
+    RECOVERIES_MAX, REQUESTS_MAX, SMALL_WRITES_MAX, TASKS_MAX, TASKS_RESERVED, WHOLE_STRIPES_MAX,
 };
 use crate::message::{Control, Peer, View};
 use crate::roll::Roll;
@@ -78,6 +78,7 @@ pub(super) struct Room {
     pub(super) tasks: usize,
     pub(super) requests: usize,
     small_writes: usize,
+    whole_stripes: usize,
     degraded_reads: usize,
     items: usize,
 }
@@ -91,6 +92,7 @@ impl Room {
             tasks,
             requests: share(REQUESTS_MAX),
             small_writes: share(SMALL_WRITES_MAX),
+            whole_stripes: share(WHOLE_STRIPES_MAX),
             degraded_reads: share(DEGRADED_READS_MAX),
             items: share(ITEMS_MAX),
         }
@@ -102,15 +104,16 @@ impl Room {
         self.items + usize::from(cores) * MAILBOX_DEPTH + self.requests
     }
 
-    /// Number of I/Os that tasks may have in progress, plus the I/Os to which parts of small writes and degraded reads
-    /// may be promoted. Each task needs at most the I/Os of a band (every strip of a stripe, and more with merging), of
-    /// joint reads, or of a flush of all members. The label task writes labels while it flushes.
+    /// Number of I/Os that tasks may have in progress, plus the I/Os to which parts of small writes, whole stripes and
+    /// degraded reads may be promoted. Each task needs at most the I/Os of a band (every strip of a stripe, and more
+    /// with merging), of joint reads, or of a flush of all members. The label task writes labels while it flushes.
     fn ios(&self, geometry: &Geometry) -> usize {
         let band = (usize::from(geometry.width()) + 2 * MERGE_MAX).max(JOIN_MAX);
         self.tasks * band.max(geometry.members() + 1)
             + geometry.members()
             + 1
             + self.small_writes * PARTS_MAX
+            + self.whole_stripes * usize::from(geometry.width())
             + self.degraded_reads * usize::from(geometry.data_strips())
     }
 
@@ -214,7 +217,7 @@ pub(super) fn build(
         members: RefCell::new(open_members(spec, room)?),
         sets: Cell::new(Sets::default()),
         sits: RefCell::new(SitOuts::new()),
-        smalls: RefCell::new(Smalls::new(room.small_writes)),
+        smalls: RefCell::new(Smalls::new(room.small_writes, room.whole_stripes)),
         records: RefCell::new(records),
         partial_writes: RefCell::new(PartialWrites::new()),
         recorders: Cell::new(0),

@@ -224,7 +224,7 @@ impl Requests {
     }
 
     /// True if requests of the user wait to be accepted.
-    #[cold]
+    #[inline(never)]
     pub(crate) fn has_unaccepted(&self, port: u16) -> bool {
         let user = self.users[usize::from(port)].as_ref();
         user.is_some_and(|user| user.port.has_waiting())

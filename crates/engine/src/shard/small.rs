@@ -1,8 +1,8 @@
 //! Writes without a task: small writes and writes of whole stripes ([`stripe`]).
 //!
-//! A small write has data in one strip on a member in sync. All copies are on members in sync too, and so is every parity
-//! that is not absent. Most random writes are small writes. They need no task, no request and no I/O of their own: an
-//! entry of a table counts the outstanding parts, and continues when none is outstanding.
+//! A small write has data in one strip on a member in sync. All copies are on members in sync too, and so is every
+//! parity that is not absent. Most random writes are small writes. They need no task, no request and no I/O of their
+//! own: an entry of a table counts the outstanding parts, and continues when none is outstanding.
 //!
 //! ```text
 //!  a user's write, or the head of a band --> old data and parities read --> updated --> all written --> answered

@@ -99,7 +99,7 @@ fn the_last_member_of_each_stage_is_named() {
     assert!(not_home > 0, "the drive with the data was always the slowest");
 }
 
-/// The write of a whole stripe and the write of two strips are executed by a task.
+/// A write of parts of two stripes is executed by tasks.
 #[test]
 fn a_task_has_the_same_stages() {
     for cores in [1, 2] {

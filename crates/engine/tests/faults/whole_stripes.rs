@@ -1,6 +1,6 @@
 //! Writes of whole stripes: they read nothing and need no task, and wait for other work of their band like every write.
 
-use strake_block::{BufMut, IoErrorKind, Op, Sg};
+use strake_block::{BufMut, Durability, IoErrorKind, Op, Sg};
 use strake_dev_mem::{Effect, Ops, Rule};
 use strake_engine::Consistency;
 use strake_raid::{Level, MemberState};
@@ -184,6 +184,82 @@ fn the_bit_of_the_region_comes_first() {
     let first = seen.iter().position(at).expect("it is written");
     let bitmap = |seen: &&Seen| seen.op == 'w' && seen.done;
     assert!(seen[..first].iter().filter(bitmap).count() >= 8, "{:?}", &seen[..first]);
+}
+
+/// Every part of 40 stripes becomes an ordinary I/O.
+#[test]
+fn wide_stripes_on_slow_members_are_answered() {
+    let mut set = Set::new(Level::Raid6, 64);
+    (set.strip, set.depth, set.disk_bytes) = (4 << 10, 64, 24 << 20);
+    set.options.tasks = 64;
+    let mut stage = set.build().expect("sound");
+    let stripe = 62 * 8;
+    assert_eq!(stage.write(0, stripe, 1), Ok(()));
+    for disk in &stage.disks {
+        let slow = Rule::new(Ops::WRITE, Effect::Delay(Nanos(1_000_000_000)));
+        disk.plan.add(slow.within(stage.on_disk(DATA, 8000)));
+    }
+    let ids: Vec<u64> =
+        (0..40).map(|nth| stage.begin_write(nth * stripe, stripe, 100 + nth)).collect();
+    stage.pass(3);
+    stage.done(ids);
+    stage.disks.iter().for_each(|disk| disk.plan.clear());
+    stage.verify(40 * stripe);
+    stage.check_parity(40);
+}
+
+/// A request is refused for its length, whether or not it is a whole stripe.
+#[test]
+fn a_stripe_that_is_longer_than_a_request_is_refused() {
+    let mut set = Set::new(Level::Raid6, 18);
+    (set.strip, set.disk_bytes) = (128 << 10, 32 << 20);
+    let mut stage = set.build().expect("sound");
+    assert_eq!(stage.write(0, 256, 1), Ok(()), "the region has its bit");
+    let stripe = 16 * 256;
+    let error = stage.write(0, stripe, 9).expect_err("it has 2 MiB");
+    assert_eq!(error, IoErrorKind::Misaligned);
+    stage.verify(256);
+}
+
+/// A core that does not own the stripe sends the write to the owner.
+#[test]
+fn every_core_and_every_group_writes_whole_stripes() {
+    for (level, members, group) in [(Level::Raid6, 8, None), (Level::Raid60, 12, Some(6))] {
+        let mut set = Set::new(level, members);
+        (set.cores, set.queues, set.group) = (2, vec![0, 1], group);
+        let mut stage = set.filled(2000, 170, 3);
+        let strips = if group.is_some() { 4 } else { 6 };
+        let stripe = strips * STRIP;
+        for durability in [Durability::Normal, Durability::Fua] {
+            for nth in 0..8 {
+                let op = stage.write_op(nth * stripe, stripe, 100 + nth);
+                let Op::Write { at, data, .. } = op else { unreachable!("it writes") };
+                let queue = usize::from(nth % 3 == 0);
+                assert_eq!(stage.run(queue, Op::Write { at, data, durability }), Ok(()));
+                stage.expect(nth * stripe, stripe, 100 + nth);
+            }
+        }
+        stage.verify(2000);
+        stage.check_parity(20);
+    }
+}
+
+/// A write without a record must be complete before the label promises that every write has one.
+#[test]
+fn the_mode_changes_after_the_stripes_in_progress() {
+    let mut stage = filled(Level::Raid6, 8);
+    let area = stage.on_disk(DATA, 8000);
+    stage.disks[3].plan.add(Rule::new(Ops::WRITE, Effect::Delay(Nanos(400_000_000))).within(area));
+    let id = stage.begin_write(STRIPE, STRIPE, 99);
+    let pending = stage.array().begin_set_consistency(Consistency::Strict);
+    stage.asked(pending).expect("the array serves");
+    stage.until("the mode", |stage| {
+        let is_logged = !stage.status().logged.is_empty();
+        assert!(!is_logged || stage.answers.contains_key(&id), "the stripe has no record");
+        is_logged
+    });
+    assert_eq!(stage.result(id), Ok(()));
+    stage.verify(2000);
 }
 
 #[test]

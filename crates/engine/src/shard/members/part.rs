@@ -41,6 +41,12 @@ impl Member {
 }
 
 impl Members {
+    /// True if the device of `member` can accept an I/O now.
+    pub(crate) fn takes(&self, member: MemberIndex) -> bool {
+        let member = &self.members[member.at()];
+        member.queue.is_some() && member.takes()
+    }
+
     /// Reads a part of a small write or degraded read.
     #[inline]
     pub(crate) fn read_part(&mut self, now: Nanos, part: Part, data: SgMut) -> Sent {

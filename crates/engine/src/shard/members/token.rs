@@ -130,7 +130,7 @@ mod tests {
                 let kinds = [
                     Named::Inflight { place, generation },
                     Named::Direct { place, generation },
-                    part(Whole::Write, PARTS_MAX),
+                    part(Whole::Write, PARTS_NAMED_MAX),
                     part(Whole::Read, PARTS_NAMED_MAX),
                 ];
                 for named in kinds {

@@ -9,8 +9,8 @@ use super::{Target, small_write_target};
 use crate::shard::Shard;
 use crate::shard::bands::{Bands, ColumnSet};
 
-/// The part of a band that a new write needs. A separate type that fits into registers: a target in memory costs each
-/// write 30 instructions.
+/// The part of a band that a new write needs. It fits into registers, which saves 30 instructions per write compared
+/// with a reference to a [`Target`].
 #[derive(Clone, Copy)]
 pub(super) struct Lock {
     offset: u32,
@@ -54,9 +54,9 @@ impl Lock {
     }
 }
 
-/// Returns the first waiting operation of the band of `entry` and its columns, if it may be a small write. It is none
-/// if a task merges it with the next one: a write of adjacent blocks, or of the same columns, which could not run
-/// beside it.
+/// Returns the first waiting operation of the band of `entry` and its columns, if it may be a small write. Returns
+/// `None` if a task executes it together with the next one, which could not run beside it: a write of adjacent blocks,
+/// or of the same columns.
 pub(super) fn first_small(shard: &Shard, bands: &Bands, entry: u32) -> Option<(Target, ColumnSet)> {
     let (band, range, next) = bands.first_writes(entry)?;
     let target = small_write_target(shard, range)?;

@@ -11,18 +11,18 @@
 use arrayvec::ArrayVec;
 use strake_block::{BufMut, Durability, Sg, Token};
 use strake_parity::Code;
-use strake_raid::{PARTS_MAX, Parts, WholeStripe, whole_stripe};
+use strake_raid::{PARTS_MAX, WholeStripe, whole_stripe};
 use strake_units::{Lba, LbaRange, RegionIndex};
 
-use super::parity_cache::Worth;
 use super::table::{Phase, Small};
 use super::{Caller, DirectWrite, Members};
+use crate::limits::IO_BYTES_MAX;
 use crate::shard::bands::{ColumnSet, Holder};
 use crate::shard::execute::STRIPS_MAX;
 use crate::shard::{Shard, scratch};
 
-/// Starts a user's write of a whole stripe, or returns the data if it is none or cannot start immediately. A separate
-/// function, so that small writes are not slower.
+/// Starts a user's write of a whole stripe. Returns the data if they are not a whole stripe, or cannot be written
+/// immediately. A separate function, so that small writes are not slower.
 #[inline(never)]
 pub(crate) fn write_stripe(
     shard: &Shard,
@@ -39,10 +39,11 @@ pub(crate) fn write_stripe(
     // A request that has not yet reached the bands is not overtaken.
     let may = has_whole_strips(&data, bytes)
         && requests.room_for_direct() > 0
-        && smalls.room() > 0
+        && smalls.has_room_for_stripe()
         && !requests.has_unaccepted(port)
         && shard.has_room_for(band)
-        && shard.owner(band) == shard.core;
+        && shard.owner(band) == shard.core
+        && members_accept(shard, &stripe);
     if !may {
         return Err(data);
     }
@@ -58,10 +59,8 @@ pub(crate) fn write_stripe(
     let (since, came) = (shard.now.get(), requests.came());
     requests.wrote_directly(port, range, data.len());
     let caller = Caller::User(DirectWrite { port, token, since, came });
-    let small = smalls.begin(caller, range, data, durability);
-    (small.entry, small.place, small.region) = (entry, stripe.place(), region);
-    (small.parts, small.stripe, small.logged) = (Parts::NONE, Some(stripe), false);
-    (small.updates, small.worth) = (false, Worth::Nothing);
+    let small = smalls.begin_stripe(stripe, caller, range, (data, durability));
+    (small.entry, small.region) = (entry, region);
     let mut members = shard.members.borrow_mut();
     small.membership_epoch = members.membership_epoch();
     send(shard, &mut members, small, &stripe);
@@ -71,13 +70,20 @@ pub(crate) fn write_stripe(
 /// Returns the stripe, the range and the region of a write of `bytes` bytes at `at`, if it is a write of a whole stripe
 /// that needs no task.
 fn target(shard: &Shard, at: Lba, bytes: usize) -> Option<(WholeStripe, LbaRange, RegionIndex)> {
-    let range = shard.geometry.range(at, bytes)?;
+    // Longer requests are refused.
+    let range = shard.geometry.range(at, bytes).filter(|_| bytes <= IO_BYTES_MAX as usize)?;
     let stripe = whole_stripe(&shard.geometry, range, &shard.sets.get())?;
     let region = shard.regions.region_of(stripe.band().stripe);
     let place = stripe.place();
     let usable = shard.region_table.borrow().trusted(region)
         && !shard.is_bad_band(place.stripe, place.offset);
     usable.then_some((stripe, range, region))
+}
+
+/// True if every member accepts a part now. A part that would wait for a member would delay the I/O of other users.
+fn members_accept(shard: &Shard, stripe: &WholeStripe) -> bool {
+    let members = shard.members.borrow();
+    (0..stripe.parts()).all(|part| members.takes(stripe.member(part)))
 }
 
 /// True if each strip of `bytes` bytes is in one piece of memory.

@@ -102,7 +102,7 @@ impl Shard {
         Some(Cached { known, worth: Worth::Parities })
     }
 
-    /// Drops the cached content of a band, because a task is about to write the band.
+    /// Drops the cached content of a band, because a task or a whole stripe is about to write the band.
     pub(crate) fn forget_cached(&self, band: Band) {
         self.parity_cache.borrow_mut().forget(band, |buf| scratch::give_back(&self.scratch, [buf]));
     }

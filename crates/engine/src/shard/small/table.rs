@@ -1,5 +1,5 @@
-//! The table of small writes. The entries are allocated once and reused: the fields of a new write are stored in place,
-//! and entries never move.
+//! The table of small writes and of direct writes of whole stripes. The entries are allocated once and reused: the
+//! fields of a new write are stored in place, and entries never move.
 //!
 //! [`Out`] describes the states of a part in progress. A small write cannot overlap the copy of its band to a
 //! replacement, because the copy takes the band.
@@ -77,7 +77,7 @@ pub(crate) struct Small {
     pub(super) caller: Caller,
     /// Positions of the stripe whose members failed to write their part.
     pub(super) missed: PositionSet,
-    /// The old data, and then the parities. The parities are updated in place and then written.
+    /// The old data, if any, and then the parities. The parities are updated or computed in place, and then written.
     pub(super) bufs: PartBufs,
 }
 
@@ -300,17 +300,20 @@ pub(crate) struct Smalls {
     free: Vec<u32>,
     /// Writes without outstanding parts.
     due: Vec<u32>,
+    /// Number of further whole stripes for which there is room.
+    stripes: usize,
     strays: Strays,
 }
 
 impl Smalls {
-    /// Creates a table for `writes` writes.
-    pub(crate) fn new(writes: usize) -> Self {
+    /// Creates a table for `writes` writes, at most `stripes` of them of whole stripes.
+    pub(crate) fn new(writes: usize, stripes: usize) -> Self {
         let numbers = 0..writes as u32;
         Self {
             places: numbers.clone().map(Small::empty).collect(),
             free: numbers.rev().collect(),
             due: Vec::with_capacity(writes),
+            stripes,
             strays: Strays::default(),
         }
     }
@@ -319,6 +322,26 @@ impl Smalls {
     #[inline]
     pub(super) fn room(&self) -> usize {
         self.free.len()
+    }
+
+    /// True if there is room for a write of a whole stripe.
+    pub(super) fn has_room_for_stripe(&self) -> bool {
+        self.room() > 0 && self.stripes > 0
+    }
+
+    /// Allocates an entry as [`begin`](Self::begin) does, for a write of `stripe`.
+    pub(super) fn begin_stripe(
+        &mut self,
+        stripe: WholeStripe,
+        caller: Caller,
+        range: LbaRange,
+        (data, durability): (Sg, Durability),
+    ) -> &mut Small {
+        self.stripes -= 1;
+        let small = self.begin(caller, range, data, durability);
+        (small.parts, small.stripe, small.place) = (Parts::NONE, Some(stripe), stripe.place());
+        (small.logged, small.updates, small.worth) = (false, false, Worth::Nothing);
+        small
     }
 
     /// Number of small writes in progress.
@@ -374,7 +397,9 @@ impl Smalls {
     #[inline]
     pub(super) fn end(&mut self, write: u32) {
         let small = self.get(write);
-        (small.live, small.stripe) = (false, None);
+        small.live = false;
+        let was_stripe = small.stripe.take().is_some();
+        self.stripes += usize::from(was_stripe);
         self.free.push(write);
     }
 

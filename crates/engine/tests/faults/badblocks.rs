@@ -127,6 +127,21 @@ fn f09_a_rebuild_finishes_around_a_block_that_nothing_can_recover() {
     check_finishes(Level::Raid10, 4, 0);
 }
 
+/// A write of the whole stripe of a lost block, to which a task pays attention.
+#[test]
+fn a_whole_stripe_over_lost_blocks_takes_them_off_the_list() {
+    for away in 1..4 {
+        let Holed { mut stage, source, rule, .. } = holed(Level::Raid5, 4, away);
+        assert!(!listed(&stage).is_empty());
+        stage.disks[source].plan.remove(rule);
+        let stripe = stage.status().geometry.stripe_data_blocks();
+        assert_eq!(stage.write(BAD / stripe * stripe, stripe, 77), Ok(()));
+        assert_eq!(listed(&stage), BTreeSet::new());
+        stage.verify(BLOCKS);
+        stage.check_parity(10);
+    }
+}
+
 /// mdadm's test: a member is added while another one has bad blocks. It takes over what can be read, the list goes with
 /// it, and when the first member was removed, only the listed block is an error, until it is written.
 #[test]

@@ -59,6 +59,19 @@ fn a_whole_stripe_is_written_once_to_each_member_and_read_from_none() {
     }
 }
 
+#[test]
+fn stripes_return_their_memory() {
+    let mut stage = filled(Level::Raid6, 8);
+    for nth in 0..400 {
+        let seen = submitted(&mut stage, |stage| {
+            assert_eq!(stage.write(nth % 8 * STRIPE, STRIPE, nth), Ok(()));
+        });
+        assert_eq!(seen.len(), 8, "stripe {nth} is written once, and not read");
+    }
+    assert_eq!(stage.write(5, 1, 1), Ok(()));
+    check(&mut stage);
+}
+
 /// The pieces of a request in memory need not be strips.
 #[test]
 fn data_in_several_pieces_are_written_too() {
@@ -145,6 +158,8 @@ fn stripes_and_blocks_of_stripes_keep_their_order() {
         stage.disks[delayed].plan.add(Rule::new(Ops::WRITE, Effect::Delay(Nanos(9000))));
         let mut ids = Vec::new();
         for round in 0..4 {
+            ids.push(stage.begin_write(STRIPE + STRIP - 3, 6, 200 + round));
+            ids.push(stage.begin_write(STRIPE, STRIPE, 250 + round));
             ids.push(stage.begin_write(STRIPE + 5, 1, 300 + round));
             ids.push(stage.begin_write(STRIPE, STRIPE, 400 + round));
             ids.push(stage.begin_write(STRIPE, STRIPE, 500 + round));

@@ -14,7 +14,7 @@ use super::source::Source;
 /// Most modules in one import cycle.
 const CYCLE_MAX: usize = 8;
 /// Crates that are above it, and how far. Lower the number with every change for the better.
-const CYCLES: [(&str, usize); 1] = [("engine", 54)];
+const CYCLES: [(&str, usize); 1] = [("engine", 50)];
 
 /// Most methods of one type, in all its `impl` blocks.
 const METHODS_MAX: usize = 60;

@@ -112,8 +112,9 @@ fn texts(folder: &Path) -> Texts {
     let names = RUNS.into_iter().chain([book::NOT_SHOWN]);
     let text = |name: &str| {
         let path = folder.join(FLOORS).join(format!("{name}.md"));
-        // A text that is not there is what the page then says.
-        std::fs::read_to_string(path).ok().map(|text| (name.to_owned(), text))
+        // If there is no text, the page says so. The page is one folder above the text, and so are its links.
+        let text = std::fs::read_to_string(path).ok()?;
+        Some((name.to_owned(), text.replace("](../", "](")))
     };
     names.filter_map(text).collect()
 }

@@ -122,7 +122,7 @@ struct Inflight {
     passed: bool,
     /// [`Members::membership_epoch`] when the I/O was issued.
     issued: u64,
-    /// The I/O of the same write to the other device of a pair, see [`Pairing`].
+    /// The I/O of the same write to the other device of a pair, see [`Pairing`](crate::message::Pairing).
     replacement: Option<IoSlot>,
     done: Option<(Op, Result<(), IoError>)>,
 }

@@ -6,7 +6,7 @@
 use crate::blocks::{Blocks, Partial};
 use crate::error::{Error, ErrorKind};
 use crate::ids::{ClusterId, LeafId, VolumeId};
-use crate::limits::{GROUP_MAX, ROOT_ENTRIES_TOTAL_MAX, VOLUMES_MAX};
+use crate::limits::GROUP_MAX;
 use crate::record::{Change, Record, SpacePolicy, VolumesChange};
 use crate::tables::{Home, Leaf, Tables, UNMAPPED, Volume, VolumeKind};
 
@@ -232,11 +232,11 @@ impl Tables {
         if id.0 < self.next_volume || id.0 == u32::MAX {
             return wrong("volume", u64::from(id.0));
         }
-        if self.volumes.len() >= VOLUMES_MAX {
+        if self.volumes.len() >= self.shape.volumes_max() {
             return wrong("volumes", self.volumes.len() as u64);
         }
         let entries = self.root_entries + volume.root.len();
-        if entries > ROOT_ENTRIES_TOTAL_MAX {
+        if entries > self.shape.root_entries_max() {
             return wrong("root", entries as u64);
         }
         for slot in volume.root.iter().flatten() {
@@ -248,9 +248,9 @@ impl Tables {
     }
 
     fn copy_volume(&self, source: VolumeId, name: &Name) -> Result<Volume, Error> {
-        let source = self.known(source)?;
+        let known = self.known(source)?;
         let policy = SpacePolicy::default();
-        Ok(Volume { name: name.clone(), policy, ..source.clone() })
+        Ok(Volume { name: name.clone(), policy, origin: Some(source), ..known.clone() })
     }
 
     fn apply_volumes(&mut self, change: &VolumesChange) -> Result<(), Error> {
@@ -312,6 +312,7 @@ impl Tables {
             is_dying: false,
             policy,
             seed: crate::shape::Shape::seed(id),
+            origin: None,
             mapped: 0,
             leaves: 0,
             root: vec![None; self.shape.leaves_of(blocks)],
@@ -348,7 +349,7 @@ impl Tables {
         let known = self.known(id)?;
         let is_cut = known.root.iter().skip(leaves).any(Option::is_some);
         let more = leaves.saturating_sub(known.root.len());
-        let is_large = self.root_entries + more > ROOT_ENTRIES_TOTAL_MAX;
+        let is_large = self.root_entries + more > self.shape.root_entries_max();
         if blocks == 0 || blocks > self.shape.volume_blocks_max() || is_cut || is_large {
             return wrong("blocks", blocks);
         }

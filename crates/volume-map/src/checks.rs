@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::blocks::Blocks;
 use crate::error::{Error, ErrorKind};
 use crate::ids::{Ring, VolumeId};
-use crate::limits::{ROOT_ENTRIES_TOTAL_MAX, VOLUME_IDS_MAX, VOLUMES_MAX};
+use crate::limits::VOLUME_IDS_MAX;
 use crate::operation::Wait;
 use crate::state::MapState;
 use crate::tables::{Volume, VolumeKind};
@@ -51,9 +51,11 @@ impl MapState {
 
     /// Checks the space for this number of further volumes and leaf references.
     pub(crate) fn check_room(&self, volumes: usize, entries: usize) -> Result<(), Error> {
+        let shape = self.tables.shape;
+        let (volumes_max, entries_max) = (shape.volumes_max(), shape.root_entries_max());
         let limits = [
-            ("volumes", self.tables.volumes.len() + volumes, VOLUMES_MAX),
-            ("leaf references", self.tables.root_entries + entries, ROOT_ENTRIES_TOTAL_MAX),
+            ("volumes", self.tables.volumes.len() + volumes, volumes_max),
+            ("leaf references", self.tables.root_entries + entries, entries_max),
             ("new volumes", self.tables.next_volume as usize + volumes, VOLUME_IDS_MAX),
         ];
         let over = limits.into_iter().find(|(_, needs, most)| needs > most);

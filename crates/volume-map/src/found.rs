@@ -23,6 +23,19 @@ pub(crate) enum Found {
 }
 
 impl MapState {
+    /// Returns the cluster of blocks that are written without a record and without a lock: the cluster is whole, and no
+    /// operation changes it.
+    pub(crate) fn in_place(&self, id: VolumeId, index: u32, blocks: Blocks) -> Option<ClusterId> {
+        match self.find(id, index, blocks) {
+            Found::Own(cluster)
+                if self.tables.partial(cluster).is_none() && !self.is_locked(id, index) =>
+            {
+                Some(cluster)
+            }
+            _ => None,
+        }
+    }
+
     /// Returns the state that a change of blocks of a volume finds.
     pub(crate) fn find(&self, id: VolumeId, index: u32, blocks: Blocks) -> Found {
         let cluster_blocks = u64::from(self.tables.shape.cluster_blocks);

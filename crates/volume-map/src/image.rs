@@ -4,10 +4,11 @@ use crate::blocks::{BlockSet, Partial};
 use crate::codec::{Reader, Writer};
 use crate::error::{Error, ErrorKind};
 use crate::ids::{ClusterId, LeafId, Number, Ring, VolumeId};
-use crate::limits::{ROOT_ENTRIES_TOTAL_MAX, VOLUMES_MAX};
 use crate::record::SpacePolicy;
 use crate::shape::Shape;
 use crate::state::{MapState, Reference};
+use strake_units::name::NAME_BYTES_MAX;
+
 use crate::tables::{Home, Leaf, Tables, UNMAPPED, Volume, VolumeKind};
 
 const MAGIC: [u8; 8] = *b"STRKVMAP";
@@ -160,6 +161,27 @@ impl Image {
 /// Bytes of the count and the home of a cluster.
 const CLUSTER_BYTES: u64 = 13;
 
+/// Bytes of a volume without its name and its leaf references.
+const VOLUME_BYTES: u64 = 32;
+
+/// Bytes of the fields that exist once, without the floors.
+const FIXED_BYTES: u64 = 56;
+
+impl Shape {
+    /// Maximum bytes of an image of this shape: the bytes of a place for a root.
+    #[must_use]
+    pub fn image_bytes_max(self) -> u64 {
+        let leaf = 8 + 4 * u64::from(self.leaf_entries);
+        let partial = 8 + 16 * u64::from(self.cluster_blocks.div_ceil(64));
+        FIXED_BYTES
+            + 16 * u64::from(self.rings)
+            + leaf * self.leaves_max() as u64
+            + (VOLUME_BYTES + NAME_BYTES_MAX as u64) * self.volumes_max() as u64
+            + 8 * self.root_entries_max() as u64
+            + (CLUSTER_BYTES + partial) * u64::from(self.clusters)
+    }
+}
+
 fn put_volume(out: &mut Writer, tables: &Tables, id: VolumeId, volume: &Volume) {
     out.u32(id.0);
     out.name(&volume.name);
@@ -168,6 +190,8 @@ fn put_volume(out: &mut Writer, tables: &Tables, id: VolumeId, volume: &Volume) 
     out.u8(u8::from(volume.is_dying));
     out.policy(volume.policy);
     out.u32(volume.seed);
+    // No volume has the identifier 0.
+    out.u32(volume.origin.map_or(0, |origin| origin.0));
     let id_of = |slot: &Option<u32>| slot.map_or(0, |slot| tables.leaf(slot).id.0);
     out.u32(volume.root.len() as u32);
     volume.root.iter().for_each(|slot| out.u64(id_of(slot)));
@@ -204,7 +228,8 @@ fn get_leaves(from: &mut Reader<'_>, tables: &mut Tables) -> Result<(), Error> {
 
 fn get_volumes(from: &mut Reader<'_>, tables: &mut Tables) -> Result<(), Error> {
     let volumes = from.u32("volumes")?;
-    from.require("volumes", u64::from(volumes), volumes as usize <= VOLUMES_MAX)?;
+    let (volumes_max, entries_max) = (tables.shape.volumes_max(), tables.shape.root_entries_max());
+    from.require("volumes", u64::from(volumes), volumes as usize <= volumes_max)?;
     for _ in 0..volumes {
         let id = VolumeId(from.u32("volume")?);
         let is_new = id.0 < tables.next_volume && !tables.volumes.contains_key(&id);
@@ -212,7 +237,7 @@ fn get_volumes(from: &mut Reader<'_>, tables: &mut Tables) -> Result<(), Error> 
         let volume = get_volume(from, tables)?;
         tables.insert_volume(id, volume);
         let entries = tables.root_entries;
-        from.require("root", entries as u64, entries <= ROOT_ENTRIES_TOTAL_MAX)?;
+        from.require("root", entries as u64, entries <= entries_max)?;
     }
     Ok(())
 }
@@ -227,6 +252,8 @@ fn get_volume(from: &mut Reader<'_>, tables: &mut Tables) -> Result<Volume, Erro
     let is_dying = from.flag("dying")?;
     let policy: SpacePolicy = from.policy()?;
     let seed = from.u32("seed")?;
+    let origin = from.u32("origin")?;
+    let origin = (origin != 0).then_some(VolumeId(origin));
     let entries = from.u32("root")?;
     from.require("root", u64::from(entries), entries as usize == shape.leaves_of(blocks))?;
     from.require_room("root", u64::from(entries) * 8)?;
@@ -244,7 +271,7 @@ fn get_volume(from: &mut Reader<'_>, tables: &mut Tables) -> Result<Volume, Erro
         }
         root.push(slot);
     }
-    Ok(Volume { name, blocks, kind, is_dying, policy, seed, mapped, leaves, root })
+    Ok(Volume { name, blocks, kind, is_dying, policy, seed, origin, mapped, leaves, root })
 }
 
 fn get_clusters(from: &mut Reader<'_>, tables: &mut Tables) -> Result<(), Error> {

@@ -51,3 +51,12 @@ pub const LEAVES_MAX: usize = 1 << 21;
 
 /// Maximum volumes that a map ever has: identifiers are never reused.
 pub const VOLUME_IDS_MAX: usize = u32::MAX as usize;
+
+/// Leaves that every map may have, however small its pool is.
+pub const LEAVES_MIN: usize = 256;
+
+/// Volumes that every map may have, however small its pool is.
+pub const VOLUMES_MIN: usize = 1024;
+
+/// Leaf references that every map may have, however small its pool is: 66 TiB of volumes in clusters of 256 KiB.
+pub const ROOT_ENTRIES_MIN: usize = 1 << 18;

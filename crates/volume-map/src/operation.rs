@@ -190,6 +190,8 @@ pub enum Step {
         place: u8,
         /// The bytes of the root.
         bytes: Vec<u8>,
+        /// The first record number of each ring that the root lacks. All earlier records are stable.
+        floors: Vec<Number>,
     },
 }
 

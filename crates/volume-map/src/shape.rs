@@ -5,7 +5,8 @@ use crate::error::{Error, ErrorKind};
 use crate::ids::{Ring, VolumeId};
 use crate::limits::{
     CLUSTER_BLOCKS_MAX, CLUSTER_BYTES_MAX, CLUSTER_BYTES_MIN, CLUSTERS_MAX, LEAF_ENTRIES_MAX,
-    RINGS_MAX, ROOT_ENTRIES_MAX,
+    LEAVES_MAX, LEAVES_MIN, RINGS_MAX, ROOT_ENTRIES_MAX, ROOT_ENTRIES_MIN, ROOT_ENTRIES_TOTAL_MAX,
+    VOLUMES_MAX, VOLUMES_MIN,
 };
 
 /// The division of a pool into clusters, leaves and rings.
@@ -103,6 +104,25 @@ impl Shape {
             let first = (from - index * per) as u16;
             (index as u32, Blocks { first, count: (to - from) as u16 })
         }))
+    }
+
+    /// Maximum leaves of the map. Together with the next two limits, it bounds the bytes of an image, so that the place
+    /// of a root is never too small.
+    #[must_use]
+    pub fn leaves_max(self) -> usize {
+        (self.clusters as usize / 16).clamp(LEAVES_MIN, LEAVES_MAX)
+    }
+
+    /// Maximum total of volumes, snapshots and clones of the map.
+    #[must_use]
+    pub fn volumes_max(self) -> usize {
+        (self.clusters as usize / 16).clamp(VOLUMES_MIN, VOLUMES_MAX)
+    }
+
+    /// Maximum total of leaf references of all volumes of the map.
+    #[must_use]
+    pub fn root_entries_max(self) -> usize {
+        (self.clusters as usize).clamp(ROOT_ENTRIES_MIN, ROOT_ENTRIES_TOTAL_MAX)
     }
 
     /// The seed of a volume with this identifier.

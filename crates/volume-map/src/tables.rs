@@ -7,7 +7,6 @@ use strake_units::Name;
 use crate::blocks::{Blocks, Partial};
 use crate::free::FreeSet;
 use crate::ids::{ClusterId, LeafId, Number, Ring, VolumeId};
-use crate::limits::LEAVES_MAX;
 use crate::record::SpacePolicy;
 use crate::shape::Shape;
 
@@ -38,6 +37,8 @@ pub struct Volume {
     pub policy: SpacePolicy,
     /// Selects the owners of the leaves. Snapshots and clones keep the seed of their source.
     pub seed: u32,
+    /// The volume of a snapshot, or the snapshot of a clone. It may have been deleted since.
+    pub origin: Option<VolumeId>,
     /// Clusters that the volume refers to.
     pub mapped: u32,
     /// Leaves that the volume refers to.
@@ -112,7 +113,7 @@ impl Tables {
             names: BTreeMap::new(),
             next_volume: 1,
             root_entries: 0,
-            leaves_max: LEAVES_MAX,
+            leaves_max: shape.leaves_max(),
             leaves: Vec::new(),
             slots: BTreeMap::new(),
             empty_slots: Vec::new(),

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use crate::blocks::Blocks;
 use crate::body::Body;
+use crate::epoch::Epoch;
 use crate::error::{Error, ErrorKind};
-use crate::ids::{Number, OperationId, Ring, Start, VolumeId};
+use crate::ids::{ClusterId, Number, OperationId, Ring, Start, VolumeId};
 use crate::limits::OPERATIONS_MAX;
 use crate::operation::{Progress, StepKind, Wait};
 use crate::record::Record;
@@ -98,6 +99,69 @@ impl VolumeMap {
         let volume = self.state.tables.serving(id).ok_or(ErrorKind::NoVolume.of(id))?;
         let cluster = self.state.tables.lookup(volume, index).1;
         Ok(self.state.tables.parts(cluster, blocks))
+    }
+
+    /// Starts a read of blocks without an operation: it enters the returned epoch, which keeps the clusters of
+    /// [`places`](Self::places) in use until [`leave`](Self::leave). Like [`Request::Read`](crate::Request::Read), but
+    /// nothing is allocated.
+    ///
+    /// # Errors
+    /// If the volume does not exist, or the blocks are not in it.
+    pub fn enter_read(&mut self, id: VolumeId, index: u32, blocks: Blocks) -> Result<Epoch, Error> {
+        self.check_served()?;
+        self.state.check_range(self.state.serving(id)?, id, index, blocks)?;
+        Ok(self.state.epochs.enter())
+    }
+
+    /// Starts a write of blocks in place without an operation, if the blocks need no record and no lock: the cluster is
+    /// whole, only this volume refers to it, and the core holds no writes. The write enters the returned epoch until
+    /// [`leave`](Self::leave). `None` means that the write needs a [`Request::Write`](crate::Request::Write). Nothing
+    /// is allocated.
+    ///
+    /// # Errors
+    /// If the volume does not exist or does not change, if the blocks are not in it, or after a failure of the log.
+    pub fn enter_write(
+        &mut self,
+        id: VolumeId,
+        index: u32,
+        blocks: Blocks,
+        core: Ring,
+    ) -> Result<Option<(Epoch, ClusterId)>, Error> {
+        self.check_served()?;
+        if self.is_read_only {
+            return Err(ErrorKind::LogFailed.into());
+        }
+        self.state.check_range(self.state.writable(id)?, id, index, blocks)?;
+        Ok(match self.state.in_place(id, index, blocks) {
+            Some(cluster) if !self.state.is_held(core) => {
+                Some((self.state.epochs.enter(), cluster))
+            }
+            Some(_) | None => None,
+        })
+    }
+
+    /// Ends a read or write that entered this epoch. Its I/Os have completed, or none of them can still be executed.
+    ///
+    /// # Panics
+    /// If nothing that entered this epoch is in progress.
+    pub fn leave(&mut self, epoch: Epoch) {
+        let needs = self.state.needs.total();
+        if self.state.epochs.leave(epoch) {
+            self.state.changes.are_older_back = true;
+            self.state.settle();
+            self.wake(needs);
+        }
+    }
+
+    /// Refuses everything but checkpoints while roots are due.
+    fn check_served(&self) -> Result<(), Error> {
+        if self.state.roots_due > 0 { Err(ErrorKind::RootFirst.into()) } else { Ok(()) }
+    }
+
+    /// True if a new write would wait for the end of a snapshot, rollback or resize.
+    #[must_use]
+    pub fn is_held(&self, core: Ring) -> bool {
+        self.state.is_held(core)
     }
 
     /// The space of the pool.

@@ -42,9 +42,9 @@ impl Checkpoint {
             }
             Stage::Taken { floors, bytes } => {
                 let (floors, bytes) = (std::mem::take(floors), std::mem::take(bytes));
-                self.stage = Stage::Writing { floors };
+                self.stage = Stage::Writing { floors: floors.clone() };
                 let place = (map.sequence % ROOTS as u64) as u8;
-                Progress::Do(Step::WriteRoot { place, bytes })
+                Progress::Do(Step::WriteRoot { place, bytes, floors })
             }
             Stage::Writing { floors } => {
                 map.floors.insert(0, std::mem::take(floors));

@@ -150,10 +150,8 @@ impl Io {
             return self.wait(map, Wait::Hold);
         }
         self.entered.enter(map);
-        let found = self.find(map);
-        if let (IoKind::Write(stability), Found::Own(cluster)) = (self.kind, found)
-            && map.tables.partial(cluster).is_none()
-            && !map.is_locked(self.volume, self.index)
+        if let IoKind::Write(stability) = self.kind
+            && let Some(cluster) = map.in_place(self.volume, self.index, self.blocks)
         {
             self.stage = Stage::InPlace { is_locked: false };
             return Progress::Do(Step::Write { cluster, blocks: self.blocks, stability });

@@ -469,7 +469,7 @@ impl World {
             Step::Read { parts } => Work::Read { parts, kept: self.tasks[at].kept },
             Step::Flush => Work::Flush(0),
             Step::Hold { .. } | Step::Pace => Work::Nothing,
-            Step::WriteRoot { place, bytes } => Work::Root(place, bytes),
+            Step::WriteRoot { place, bytes, .. } => Work::Root(place, bytes),
         }
     }
 

@@ -30,6 +30,7 @@ pub mod layout;
 pub mod limits;
 pub mod lineage;
 pub mod partial_write;
+pub mod pool;
 pub mod recovery;
 pub mod redo;
 pub mod ring;
@@ -74,6 +75,11 @@ pub use lineage::{
 pub use partial_write::{
     PARTIAL_WRITE_BLOCKS_MAX, PARTIAL_WRITE_PARITIES_MAX, PartialWrite, PartialWriteList,
     PartialWritePlace, WITNESS_BYTES, Witness,
+};
+pub use pool::{
+    LOG_HEADER_BYTES, LOG_PAYLOAD_MAX, LogBlock, LogStart, POOL_BLOCK_BYTES, POOL_HEADER_BYTES,
+    PoolHeader, PoolSlot, RootHeader, decode_log_block, decode_pool_header, decode_root_header,
+    encode_log_block, encode_pool_header, encode_root_header, newest_pool_header,
 };
 pub use redo::{
     REDO_BLOCK_BYTES, REDO_HEADER_BYTES, REDO_PAYLOAD_MAX, RedoHeader, RedoPart, RedoPayload,

@@ -38,6 +38,13 @@ impl VolumeMap {
 }
 
 impl Differences<'_> {
+    /// Limits the search to blocks from `first` up to and without `end`. A search of a large volume is divided so.
+    #[must_use]
+    pub fn within(mut self, first: u64, end: u64) -> Self {
+        (self.at, self.end) = (first, end.min(self.end));
+        self
+    }
+
     fn source(&self, volume: &Volume, block: u64) -> Source {
         let per = u64::from(self.tables.shape.cluster_blocks);
         if block >= volume.blocks {

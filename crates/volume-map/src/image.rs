@@ -44,6 +44,13 @@ impl Image {
         self.sequence
     }
 
+    /// Returns the sequence of an encoded image. `None` if the bytes are no image.
+    #[must_use]
+    pub fn sequence_of(bytes: &[u8]) -> Option<u64> {
+        let rest = bytes.strip_prefix(&MAGIC)?.get(2..)?;
+        rest.first_chunk::<8>().map(|sequence| u64::from_le_bytes(*sequence))
+    }
+
     /// The first record number of a ring that the image lacks. `None` if there is no such ring.
     #[must_use]
     pub fn floor(&self, ring: Ring) -> Option<Number> {

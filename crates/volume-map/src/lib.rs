@@ -51,7 +51,7 @@ pub use epoch::Epoch;
 pub use error::{Error, ErrorKind};
 pub use ids::{ClusterId, LeafId, Number, OperationId, Ring, Start, VolumeId};
 pub use image::Image;
-pub use log::{LogScan, decode_record, encode_record, scan_log};
+pub use log::{LogScan, decode_record, encode_record, follows, scan_log};
 pub use operation::{Done, Progress, Request, Stability, Step, StepKind, Tail, Wait};
 pub use record::{Change, Cut, Record, SpacePolicy, VolumesChange};
 pub use shape::{Shape, cluster_bytes};

@@ -52,6 +52,12 @@ pub fn scan_log(mut bytes: &[u8], ring: Ring, shape: Shape) -> LogScan {
     scan
 }
 
+/// True if a record continues a log whose last record is `last`. See [`scan_log`].
+#[must_use]
+pub fn follows(last: Option<&Record>, next: &Record) -> bool {
+    check_next(last, next, next.ring).is_ok()
+}
+
 /// Checks that a record follows the previous one, or is the first of a later start: numbers that a crash left unused
 /// are skipped. A record of a start with the same number and a different nonce does not follow.
 pub(crate) fn check_next(last: Option<&Record>, next: &Record, ring: Ring) -> Result<(), Error> {

@@ -72,6 +72,18 @@ impl VolumeMap {
         self.state.tables.shape
     }
 
+    /// The number and the nonce of this start, which all its records have.
+    #[must_use]
+    pub fn start(&self) -> Start {
+        self.state.start
+    }
+
+    /// True until the roots of a new pool, or of a new number of rings, are written.
+    #[must_use]
+    pub fn needs_roots(&self) -> bool {
+        self.state.roots_due > 0
+    }
+
     /// Returns a volume, snapshot or clone that is not being deleted.
     #[must_use]
     pub fn volume(&self, id: VolumeId) -> Option<&Volume> {
@@ -361,6 +373,13 @@ impl VolumeMap {
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.is_read_only
+    }
+
+    /// Returns the first record number of a ring that the newest root lacks.
+    #[must_use]
+    pub fn newest_floor(&self, ring: Ring) -> Number {
+        let floors = self.state.floors.first();
+        floors.and_then(|floors| floors.get(ring.at()).copied()).unwrap_or(Number(0))
     }
 
     /// Returns the number from which the log of a ring must be kept, so that both roots can be replayed. `None` if the

@@ -1,0 +1,268 @@
+//! The driver of a pool: a poller of the pool core that executes requests, steps and the log.
+//!
+//! A turn takes messages and requests, completes I/Os, advances woken operations, writes the log and begins
+//! checkpoints, and sends the I/Os that all of this produced:
+//!
+//! ```text
+//! queues --requests--> in place: I/O ------------------------------------------> answer
+//!                      otherwise: operation of the map -> steps -> I/Os --> log --> answer
+//! ```
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::mpsc;
+
+use strake_block::{
+    Completion, CompletionBatch, Durability, Io, IoError, IoErrorKind, IoQueue, Op, Sg, Token,
+};
+use strake_reactor::{CoreHandle, Poller, Receiver, Sender, Sleep, Turn};
+use strake_units::Nanos;
+use strake_volume_map::{Epoch, OperationId, VolumeId, VolumeMap};
+
+use crate::layout::Layout;
+use crate::limits::{ADVANCES_PER_TURN, DEVICE_DEPTH, REQUESTS_PER_TURN, STARVED_MAX};
+use crate::log::Log;
+use crate::message::Control;
+use crate::slab::Slab;
+use crate::store::Opened;
+
+mod checkpoint;
+mod control;
+mod records;
+mod requests;
+mod steps;
+
+use checkpoint::Checkpoints;
+use control::Ending;
+use requests::HostRequest;
+use steps::{Copies, Running};
+
+/// The I/O of the device below for which a completion arrives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Transfer {
+    /// A part of a read, in an epoch.
+    Read { request: u32, epoch: Epoch },
+    /// A part of a write in place, in an epoch.
+    Write { request: u32, epoch: Epoch },
+    /// The flush of a host.
+    Flush { request: u32 },
+    /// A part of the step of an operation.
+    Step { operation: OperationId },
+    /// A part of a write of the log.
+    Log,
+}
+
+/// A queue of a volume.
+struct Port {
+    volume: VolumeId,
+    requests: Receiver<Io>,
+    replies: Sender<Completion>,
+    /// The core of the user; `None` if the user drives the pool.
+    wake: Option<CoreHandle>,
+    /// Requests without an answer.
+    outstanding: u32,
+    /// True if an answer was sent in this turn.
+    has_answers: bool,
+}
+
+/// The driver.
+pub(crate) struct Driver {
+    map: VolumeMap,
+    layout: Layout,
+    log: Log,
+    device: Box<dyn IoQueue>,
+    batch: CompletionBatch,
+    /// I/Os that the queue of the device has not taken yet.
+    unsent: VecDeque<Io>,
+    transfers: Slab<Transfer>,
+    control: mpsc::Receiver<Control>,
+    ports: Vec<Option<Port>>,
+    requests: Slab<HostRequest>,
+    /// Requests of which not all clusters were begun: discards, and requests that wait for an operation.
+    unfinished: VecDeque<u32>,
+    operations: BTreeMap<OperationId, Running>,
+    copies: Copies,
+    /// Operations whose pace step ends in the next turn.
+    paced: Vec<OperationId>,
+    /// Operations that wait for a free cluster, and since when.
+    starved: Vec<(OperationId, Nanos)>,
+    /// The time of the present turn.
+    now: Nanos,
+    log_write: Option<records::Writing>,
+    checkpoints: Checkpoints,
+    /// The sizes of volumes that have devices.
+    sizes: BTreeMap<VolumeId, Arc<AtomicU64>>,
+    ending: Ending,
+}
+
+impl Driver {
+    pub(crate) fn new(
+        opened: Opened,
+        device: Box<dyn IoQueue>,
+        control: mpsc::Receiver<Control>,
+    ) -> Self {
+        let Opened { layout, map, log, .. } = opened;
+        let mut driver = Self {
+            map,
+            layout,
+            log,
+            device,
+            batch: CompletionBatch::new(DEVICE_DEPTH as usize),
+            unsent: VecDeque::with_capacity(DEVICE_DEPTH as usize),
+            transfers: Slab::new(DEVICE_DEPTH as usize),
+            control,
+            ports: Vec::new(),
+            requests: Slab::new(DEVICE_DEPTH as usize),
+            unfinished: VecDeque::new(),
+            operations: BTreeMap::new(),
+            copies: Copies::default(),
+            paced: Vec::new(),
+            starved: Vec::new(),
+            now: Nanos(0),
+            log_write: None,
+            checkpoints: Checkpoints::default(),
+            sizes: BTreeMap::new(),
+            ending: Ending::No,
+        };
+        driver.sweep_dying();
+        driver
+    }
+
+    /// Sends an I/O to the device below.
+    fn send(&mut self, transfer: Transfer, op: Op) {
+        let token = Token(u64::from(self.transfers.insert(transfer)));
+        self.unsent.push_back(Io { token, op });
+    }
+
+    fn send_write(&mut self, transfer: Transfer, byte: u64, data: Sg) {
+        let (at, durability) = (self.layout.lba(byte), Durability::Fua);
+        self.send(transfer, Op::Write { at, data, durability });
+    }
+
+    /// Takes requests of all queues.
+    fn accept(&mut self) -> usize {
+        let mut count = 0;
+        for at in 0..self.ports.len() {
+            for _ in 0..REQUESTS_PER_TURN {
+                let Some(port) = &mut self.ports[at] else { break };
+                let Some(io) = port.requests.recv() else { break };
+                port.outstanding += 1;
+                let volume = port.volume;
+                self.begin(at as u32, volume, io);
+                count += 1;
+            }
+            let is_unused = |port: &Port| port.requests.abandoned() && port.outstanding == 0;
+            if self.ports[at].as_ref().is_some_and(is_unused) {
+                self.ports[at] = None;
+            }
+        }
+        count
+    }
+
+    /// Processes completions of the device below.
+    fn poll(&mut self, now: Nanos) -> usize {
+        let mut batch = std::mem::replace(&mut self.batch, CompletionBatch::new(0));
+        self.device.poll(now, &mut batch);
+        let count = batch.len();
+        for completion in batch.drain() {
+            self.complete(completion);
+        }
+        self.batch = batch;
+        count
+    }
+
+    fn complete(&mut self, completion: Completion) {
+        let Completion { token, op, result } = completion;
+        match self.transfers.remove(token.0 as u32) {
+            Transfer::Read { request, epoch } => {
+                self.map.leave(epoch);
+                self.read_completed(request, op, result);
+            }
+            Transfer::Write { request, epoch } => {
+                self.map.leave(epoch);
+                self.part_completed(request, result);
+            }
+            Transfer::Flush { request } => self.part_completed(request, result),
+            Transfer::Step { operation } => self.step_io_completed(operation, op, result),
+            Transfer::Log => self.log_io_completed(result),
+        }
+    }
+
+    /// Advances woken operations.
+    fn advance_woken(&mut self) -> usize {
+        let mut count = 0;
+        while count < ADVANCES_PER_TURN
+            && let Some(id) = self.map.woken()
+        {
+            self.advance(id);
+            count += 1;
+        }
+        count
+    }
+
+    /// Sends I/Os as far as the queue of the device takes them.
+    fn flush_unsent(&mut self, now: Nanos) {
+        self.device.submit_batch(&mut self.unsent);
+        self.device.ring_doorbell(now);
+    }
+
+    /// Wakes the cores of users with answers.
+    fn wake_users(&mut self) {
+        for port in self.ports.iter_mut().flatten() {
+            if std::mem::take(&mut port.has_answers)
+                && let Some(core) = &port.wake
+            {
+                core.wake();
+            }
+        }
+    }
+}
+
+impl Poller for Driver {
+    fn turn(&mut self, now: Nanos) -> Turn {
+        self.now = now;
+        let mut work = self.take_control();
+        work += self.poll(now);
+        work += self.accept();
+        work += self.continue_unfinished();
+        work += self.end_pace_steps();
+        work += self.advance_woken();
+        work += self.settle_starved();
+        work += self.write_log();
+        work += self.begin_checkpoint();
+        self.flush_unsent(now);
+        self.wake_users();
+        self.end_if_stopped();
+        Turn::from_count(work)
+    }
+
+    fn sleep(&self, sleep: &mut Sleep) {
+        let has_work = !self.unsent.is_empty()
+            || !self.paced.is_empty()
+            || self.map.woken().is_some()
+            || self.ports.iter().flatten().any(|port| !port.requests.is_empty());
+        if has_work {
+            sleep.never();
+        }
+        if let Some((_, since)) = self.starved.first() {
+            sleep.until(Nanos(since.0 + STARVED_MAX.0));
+        }
+        sleep.readiness(self.device.readiness());
+    }
+}
+
+/// The error of an I/O for a refusal of the map.
+fn io_error(kind: strake_volume_map::ErrorKind) -> IoError {
+    use strake_volume_map::ErrorKind;
+    IoError::new(match kind {
+        ErrorKind::NoVolume | ErrorKind::NotReported => IoErrorKind::Gone,
+        ErrorKind::ReadOnly | ErrorKind::LogFailed => IoErrorKind::ReadOnly,
+        ErrorKind::OutOfRange => IoErrorKind::OutOfRange,
+        ErrorKind::NoSpace
+        | ErrorKind::Reserved { .. }
+        | ErrorKind::Quota { .. }
+        | ErrorKind::Limit { .. } => IoErrorKind::NoSpace,
+        _ => IoErrorKind::Device,
+    })
+}

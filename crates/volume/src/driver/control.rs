@@ -1,0 +1,206 @@
+//! Messages of control threads: requests of operators, new queues, and the end of the pool.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+
+use strake_volume_map::{Error, Request as MapRequest, Ring, Span, VolumeId};
+
+use super::steps::{Owner, Running};
+use super::{Driver, Port};
+use crate::limits::{LEAVES_PER_COMPARISON, PORTS_MAX};
+use crate::message::{Answer, Control, Found, PoolStatus, Request, VolumeRow};
+
+/// The end of the pool.
+pub(super) enum Ending {
+    /// The pool serves.
+    No,
+    /// Nothing new is accepted; what is in progress ends.
+    Draining(Vec<mpsc::Sender<()>>),
+    /// The last root is written.
+    Writing(Vec<mpsc::Sender<()>>),
+    /// The pool has ended.
+    Ended,
+}
+
+impl Driver {
+    /// True until the pool is stopped.
+    pub(super) fn is_serving(&self) -> bool {
+        matches!(self.ending, Ending::No)
+    }
+
+    /// Takes messages of control threads.
+    pub(super) fn take_control(&mut self) -> usize {
+        let mut count = 0;
+        while let Ok(message) = self.control.try_recv() {
+            count += 1;
+            match message {
+                Control::Request { request, reply } => self.take_request(request, reply),
+                Control::Open { volume, reply } => self.open_volume(volume, &reply),
+                Control::Connect { volume, requests, replies, wake } => {
+                    let (outstanding, has_answers) = (0, false);
+                    let port = Port { volume, requests, replies, wake, outstanding, has_answers };
+                    match self.ports.iter().position(Option::is_none) {
+                        Some(at) => self.ports[at] = Some(port),
+                        None if self.ports.len() < PORTS_MAX => self.ports.push(Some(port)),
+                        // The user sees a pool that was stopped.
+                        None => {}
+                    }
+                }
+                Control::Stop { reply } => self.begin_end(reply),
+            }
+        }
+        count
+    }
+
+    fn open_volume(
+        &mut self,
+        id: VolumeId,
+        reply: &mpsc::Sender<(Arc<AtomicU64>, strake_volume_map::VolumeKind)>,
+    ) {
+        // Without an answer, the sender is dropped.
+        let Some(volume) = self.map.volume(id) else { return };
+        let (blocks, kind) = (volume.blocks, volume.kind);
+        let size = self.sizes.entry(id).or_insert_with(|| Arc::new(AtomicU64::new(blocks)));
+        // A control thread that has stopped waiting needs no answer.
+        let _ = reply.send((Arc::clone(size), kind));
+    }
+
+    fn take_request(&mut self, request: Request, reply: mpsc::Sender<Result<Answer, Error>>) {
+        if !self.is_serving() {
+            return;
+        }
+        let answer = match request {
+            Request::Status => Ok(Answer::Status(self.status())),
+            Request::Space { volume } => self.map.volume_space(volume).map(Answer::Space),
+            Request::Differences { from, to, first } => self.differences(from, to, first),
+            Request::Checkpoint => return self.checkpoint(Some(reply)),
+            Request::Create { name, blocks, policy } => {
+                return self.change(MapRequest::Create { name, blocks, policy }, reply);
+            }
+            Request::Snapshot { volumes } => {
+                return self.change(MapRequest::Snapshot { volumes }, reply);
+            }
+            Request::Clone { snapshot, name } => {
+                return self.change(MapRequest::Clone { snapshot, name }, reply);
+            }
+            Request::Rollback { volume, snapshot } => {
+                return self.change(MapRequest::Rollback { volume, snapshot }, reply);
+            }
+            Request::Delete { volume } => {
+                return self.change(MapRequest::Delete { volume }, reply);
+            }
+            Request::Resize { volume, blocks, tail } => {
+                return self.change(MapRequest::Resize { volume, blocks, tail }, reply);
+            }
+            Request::SetPolicy { volume, policy } => {
+                return self.change(MapRequest::SetPolicy { volume, policy }, reply);
+            }
+        };
+        // A control thread that has stopped waiting needs no answer.
+        let _ = reply.send(answer);
+    }
+
+    /// Compares a part of two volumes, so that the pool core has bounded work.
+    fn differences(&self, from: VolumeId, to: VolumeId, first: u64) -> Result<Answer, Error> {
+        let shape = self.map.shape();
+        let per = u64::from(shape.cluster_blocks) * u64::from(shape.leaf_entries);
+        let end = first.saturating_add(per * LEAVES_PER_COMPARISON);
+        let mut spans: Vec<Span> = Vec::new();
+        for span in self.map.differences(from, to)?.within(first, end) {
+            match spans.last_mut() {
+                Some(last) if last.first + last.count == span.first => last.count += span.count,
+                Some(_) | None => spans.push(span),
+            }
+        }
+        let blocks = self.map.volume(to).map_or(0, |volume| volume.blocks);
+        Ok(Answer::Differences(Found { spans, next: (end < blocks).then_some(end) }))
+    }
+
+    fn change(&mut self, request: MapRequest, reply: mpsc::Sender<Result<Answer, Error>>) {
+        match self.map.begin(request) {
+            Ok(id) => {
+                self.operations.insert(id, Running::new(Owner::Operator { reply }));
+            }
+            Err(error) => {
+                // A control thread that has stopped waiting needs no answer.
+                let _ = reply.send(Err(error));
+            }
+        }
+    }
+
+    fn status(&self) -> PoolStatus {
+        let header = &self.layout.header;
+        let row = |(id, volume): (VolumeId, &strake_volume_map::Volume)| VolumeRow {
+            id,
+            name: volume.name.clone(),
+            blocks: volume.blocks,
+            kind: volume.kind,
+            origin: volume.origin,
+            policy: volume.policy,
+            mapped: volume.mapped,
+        };
+        PoolStatus {
+            space: self.map.space(),
+            cluster_bytes: header.cluster_bytes,
+            clusters: header.clusters,
+            block_bytes: header.block_bytes,
+            is_read_only: self.map.is_read_only(),
+            deleting: self.map.dying().count(),
+            log_blocks: (self.log.used(), self.log.blocks()),
+            volumes: self.map.volumes().map(row).collect(),
+        }
+    }
+
+    /// Publishes the sizes of volumes after a change of whole volumes.
+    pub(super) fn refresh_sizes(&mut self) {
+        let map = &self.map;
+        self.sizes.retain(|id, size| {
+            let Some(volume) = map.volume(*id) else { return false };
+            size.store(volume.blocks, Ordering::Release);
+            true
+        });
+    }
+
+    fn begin_end(&mut self, reply: mpsc::Sender<()>) {
+        match &mut self.ending {
+            Ending::No => self.ending = Ending::Draining(vec![reply]),
+            Ending::Draining(replies) | Ending::Writing(replies) => replies.push(reply),
+            Ending::Ended => {
+                // A control thread that has stopped waiting needs no answer.
+                let _ = reply.send(());
+            }
+        }
+    }
+
+    /// Continues the end of the pool: first everything in progress, then a root.
+    pub(super) fn end_if_stopped(&mut self) {
+        let is_idle = self.operations.is_empty()
+            && self.requests.len() == 0
+            && self.transfers.len() == 0
+            && self.log_write.is_none()
+            && self.map.records(Ring::LEADER).len() == 0;
+        let is_over = is_idle || self.is_stuck();
+        match std::mem::replace(&mut self.ending, Ending::Ended) {
+            Ending::Draining(replies) if is_over && !self.map.is_read_only() => {
+                self.checkpoint(None);
+                self.ending = Ending::Writing(replies);
+            }
+            Ending::Draining(replies) | Ending::Writing(replies) if is_over => {
+                for reply in replies {
+                    // A control thread that has stopped waiting needs no answer.
+                    let _ = reply.send(());
+                }
+            }
+            other => self.ending = other,
+        }
+    }
+
+    /// True if the rest of the log cannot be written, and nothing else is in progress.
+    fn is_stuck(&self) -> bool {
+        self.map.is_read_only()
+            && self.operations.is_empty()
+            && self.requests.len() == 0
+            && self.transfers.len() == 0
+    }
+}

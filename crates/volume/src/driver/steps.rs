@@ -1,0 +1,360 @@
+//! Operations of the map: the execution of their steps, and their ends.
+
+use std::collections::VecDeque;
+use std::sync::mpsc;
+
+use strake_block::{BufMut, Durability, IoError, IoErrorKind, Op, Reunion, Sg, SgMut};
+use strake_units::Nanos;
+use strake_volume_map::{
+    Blocks, ClusterId, Done, Error, ErrorKind, OperationId, Part as Source, Progress, Request,
+    Source as From, Stability, Step, Wait,
+};
+
+use super::requests::Part;
+use super::{Driver, Transfer, io_error};
+use crate::limits::{COPIES_MAX, STARVED_DELETING, STARVED_MAX, TRANSFER_BYTES};
+use crate::message::Answer;
+use crate::store::root_bytes;
+
+/// Who gets the result of an operation.
+pub(super) enum Owner {
+    /// A part of a request of a host.
+    Host { request: u32, part: Part },
+    /// A request of an operator.
+    Operator { reply: mpsc::Sender<Result<Answer, Error>> },
+    /// The driver: a sweep.
+    Sweep,
+    /// The driver, or an operator who asked for it: a checkpoint.
+    Checkpoint { reply: Option<mpsc::Sender<Result<Answer, Error>>> },
+}
+
+/// An operation in progress.
+pub(super) struct Running {
+    pub(super) owner: Owner,
+    /// I/Os of the present step in progress.
+    transfers: u32,
+    /// The first error of the step.
+    error: Option<IoError>,
+    copy: Option<Copying>,
+}
+
+impl Running {
+    pub(super) fn new(owner: Owner) -> Self {
+        Self { owner, transfers: 0, error: None, copy: None }
+    }
+}
+
+/// A copy to a cluster: its parts are read into one buffer, and then written.
+struct Copying {
+    to: ClusterId,
+    /// The first block of the buffer.
+    first: u16,
+    back: Reunion,
+    /// What is written, in blocks of the cluster.
+    runs: Vec<Blocks>,
+    is_writing: bool,
+}
+
+/// The limit of copies in progress.
+#[derive(Default)]
+pub(super) struct Copies {
+    active: usize,
+    waiting: VecDeque<(OperationId, Vec<Source>, ClusterId, Option<Blocks>)>,
+}
+
+/// Joins blocks that follow each other.
+fn runs_of(mut all: Vec<Blocks>) -> Vec<Blocks> {
+    all.sort_by_key(|blocks| blocks.first);
+    let mut runs: Vec<Blocks> = Vec::new();
+    for blocks in all.into_iter().filter(|blocks| blocks.count > 0) {
+        match runs.last_mut() {
+            Some(last) if last.end() == u32::from(blocks.first) => last.count += blocks.count,
+            Some(_) | None => runs.push(blocks),
+        }
+    }
+    runs
+}
+
+impl Driver {
+    /// Continues an operation, and executes its step.
+    pub(super) fn advance(&mut self, id: OperationId) {
+        self.starved.retain(|(starved, _)| *starved != id);
+        match self.map.advance(id) {
+            Progress::Do(step) => self.execute(id, step),
+            Progress::Wait(Wait::Space) => self.starved.push((id, self.now)),
+            Progress::Wait(Wait::Checkpoint) => self.checkpoints.is_wanted = true,
+            Progress::Wait(_) => {}
+            Progress::Finished(result) => self.finish(id, result),
+        }
+    }
+
+    fn execute(&mut self, id: OperationId, step: Step) {
+        match step {
+            Step::Write { cluster, blocks, stability } => {
+                self.write_blocks(id, cluster, blocks, stability);
+            }
+            Step::Copy { parts, to, data } => {
+                if self.copies.active < COPIES_MAX {
+                    self.begin_copy(id, parts, to, data);
+                } else {
+                    self.copies.waiting.push_back((id, parts, to, data));
+                }
+            }
+            Step::Flush => {
+                self.running(id).transfers = 1;
+                self.send(Transfer::Step { operation: id }, Op::Flush);
+            }
+            Step::Pace => self.paced.push(id),
+            Step::WriteRoot { place, bytes, floors } => {
+                let log_from = floors.first().map_or(0, |floor| self.log.position(*floor));
+                self.write_root(id, place, &root_bytes(&self.layout, &bytes, log_from));
+            }
+            // New writes are accepted by this thread, which asks the map.
+            Step::Hold { .. } => self.map.completed(id),
+            // Reads of hosts are no operations.
+            Step::Read { .. } => self.map.failed(id),
+        }
+    }
+
+    fn running(&mut self, id: OperationId) -> &mut Running {
+        self.operations.get_mut(&id).expect("an operation of the map is in progress")
+    }
+
+    /// Returns the data of the host for an operation.
+    fn data_of(&mut self, id: OperationId) -> Sg {
+        let Owner::Host { request, part } = &self.running(id).owner else { return Sg::default() };
+        let (request, part) = (*request, *part);
+        let shift = self.layout.block_size.shift();
+        self.requests.get_mut(request).data(part, shift)
+    }
+
+    fn write_blocks(
+        &mut self,
+        id: OperationId,
+        cluster: ClusterId,
+        blocks: Blocks,
+        stability: Stability,
+    ) {
+        let data = self.data_of(id);
+        let durability = match stability {
+            Stability::Cached => Durability::Normal,
+            Stability::Stable => Durability::Fua,
+        };
+        self.running(id).transfers = 1;
+        let at = self.layout.cluster(cluster, blocks);
+        self.send(Transfer::Step { operation: id }, Op::Write { at, data, durability });
+    }
+
+    fn begin_copy(
+        &mut self,
+        id: OperationId,
+        parts: Vec<Source>,
+        to: ClusterId,
+        data: Option<Blocks>,
+    ) {
+        self.copies.active += 1;
+        let all: Vec<_> = parts.iter().map(|part| part.blocks).chain(data).collect();
+        let runs = runs_of(all);
+        let (Some(first), Some(last)) = (runs.first().copied(), runs.last()) else {
+            // Nothing is missing.
+            self.copies.active -= 1;
+            return self.map.completed(id);
+        };
+        let count = (last.end() - u32::from(first.first)) as u16;
+        let mut rest = SgMut::from(BufMut::alone(self.layout.bytes_of(count)));
+        let back = Reunion::of(&rest);
+        let copy = Copying { to, first: first.first, back, runs, is_writing: false };
+        let host = self.data_of(id);
+        let running = self.running(id);
+        running.copy = Some(copy);
+        // One for this function, so that the step does not end before all parts have begun.
+        running.transfers = 1;
+        let mut pieces = parts;
+        let own = data.map(|blocks| Source { blocks, source: From::Zeroes });
+        pieces.extend(own);
+        pieces.sort_by_key(|part| part.blocks.first);
+        let mut at = u32::from(first.first);
+        for part in pieces.into_iter().filter(|part| part.blocks.count > 0) {
+            let gap = u32::from(part.blocks.first) - at;
+            let unused = rest.split_to(self.layout.bytes_of(gap as u16));
+            self.absorb(id, unused);
+            at = part.blocks.end();
+            let mut piece = rest.split_to(self.layout.bytes_of(part.blocks.count));
+            match part.source {
+                From::Cluster(cluster) => {
+                    self.running(id).transfers += 1;
+                    let at = self.layout.cluster(cluster, part.blocks);
+                    self.send(Transfer::Step { operation: id }, Op::Read { at, data: piece });
+                }
+                From::Zeroes => {
+                    let bytes = piece.len();
+                    piece.slices_mut(0, bytes).for_each(|slice| slice.fill(0));
+                    if data == Some(part.blocks) {
+                        let mut offset = 0;
+                        for buffer in host.parts() {
+                            piece.copy_from(offset, buffer.as_slice());
+                            offset += buffer.len();
+                        }
+                    }
+                    self.absorb(id, piece);
+                }
+            }
+        }
+        self.absorb(id, rest);
+        self.step_part_ended(id);
+    }
+
+    /// Returns a piece of the buffer of a copy.
+    fn absorb(&mut self, id: OperationId, piece: SgMut) {
+        let running = self.running(id);
+        if let Some(copy) = &mut running.copy
+            && copy.back.absorb(piece).is_err()
+        {
+            running.error.get_or_insert(IoError::new(IoErrorKind::Timeout));
+        }
+    }
+
+    /// An I/O of a step has completed.
+    pub(super) fn step_io_completed(
+        &mut self,
+        id: OperationId,
+        op: Op,
+        result: Result<(), IoError>,
+    ) {
+        if let Err(error) = result {
+            self.running(id).error.get_or_insert(error);
+        }
+        if let Op::Read { data, .. } = op {
+            self.absorb(id, data);
+        }
+        self.step_part_ended(id);
+    }
+
+    /// Ends a part of a step, and the step with its last part.
+    fn step_part_ended(&mut self, id: OperationId) {
+        let running = self.running(id);
+        running.transfers -= 1;
+        if running.transfers > 0 {
+            return;
+        }
+        let is_read = running.copy.as_ref().is_some_and(|copy| !copy.is_writing);
+        if is_read && running.error.is_none() {
+            return self.write_copy(id);
+        }
+        let was_copy = running.copy.take().is_some();
+        match running.error {
+            Some(_) => self.map.failed(id),
+            None => self.map.completed(id),
+        }
+        if was_copy {
+            self.copies.active -= 1;
+            if let Some((id, parts, to, data)) = self.copies.waiting.pop_front() {
+                self.begin_copy(id, parts, to, data);
+            }
+        }
+    }
+
+    /// Writes the buffer of a copy.
+    fn write_copy(&mut self, id: OperationId) {
+        let Some(mut copy) = self.running(id).copy.take() else { return };
+        let buffer = std::mem::take(&mut copy.back).complete().ok().and_then(SgMut::into_single);
+        let Some(buffer) = buffer else {
+            self.running(id).error.get_or_insert(IoError::new(IoErrorKind::Timeout));
+            self.running(id).copy = Some(Copying { is_writing: true, ..copy });
+            self.running(id).transfers = 1;
+            return self.step_part_ended(id);
+        };
+        let data = Sg::from(buffer.freeze());
+        for run in &copy.runs {
+            let offset = self.layout.bytes_of(run.first - copy.first);
+            let data = data.slice(offset, self.layout.bytes_of(run.count));
+            let at = self.layout.cluster(copy.to, *run);
+            let durability = Durability::Fua;
+            self.send(Transfer::Step { operation: id }, Op::Write { at, data, durability });
+        }
+        let count = copy.runs.len() as u32;
+        let running = self.running(id);
+        running.transfers = count;
+        running.copy = Some(Copying { is_writing: true, ..copy });
+    }
+
+    /// Writes a root in parts. A torn root fails the CRC of its image.
+    fn write_root(&mut self, id: OperationId, place: u8, bytes: &[u8]) {
+        if bytes.len() as u64 > self.layout.header.root_bytes {
+            return self.map.failed(id);
+        }
+        let mut at = self.layout.root(place);
+        self.running(id).transfers = bytes.len().div_ceil(TRANSFER_BYTES) as u32;
+        for chunk in bytes.chunks(TRANSFER_BYTES) {
+            let mut buffer = BufMut::alone(chunk.len());
+            buffer.as_mut_slice().copy_from_slice(chunk);
+            self.send_write(Transfer::Step { operation: id }, at, Sg::from(buffer.freeze()));
+            at += chunk.len() as u64;
+        }
+    }
+
+    /// Ends the pace steps of the last turn.
+    pub(super) fn end_pace_steps(&mut self) -> usize {
+        let paced = std::mem::take(&mut self.paced);
+        paced.iter().for_each(|id| self.map.completed(*id));
+        paced.len()
+    }
+
+    /// Ends waits for space that nothing will end: the write fails, and its host may repeat it.
+    pub(super) fn settle_starved(&mut self) -> usize {
+        let is_deleting = self.map.dying().next().is_some();
+        let is_alone = self.operations.len() == self.starved.len() && self.transfers.len() == 0;
+        let limit = if is_deleting { STARVED_DELETING } else { STARVED_MAX };
+        let now = self.now;
+        let is_over = |since: Nanos| (is_alone && !is_deleting) || now.0 >= since.0 + limit.0;
+        let over: Vec<_> =
+            self.starved.iter().filter(|(_, since)| is_over(*since)).copied().collect();
+        for (id, _) in &over {
+            self.map.cancel(*id);
+        }
+        self.starved.retain(|entry| !over.contains(entry));
+        over.len()
+    }
+
+    fn finish(&mut self, id: OperationId, result: Result<Done, Error>) {
+        let Running { owner, error, .. } =
+            self.operations.remove(&id).expect("an operation of the map is in progress");
+        match owner {
+            Owner::Host { request, .. } => {
+                let result = result.map(drop).map_err(|refusal| match (refusal.kind, error) {
+                    // The error of the device says more than the failed step.
+                    (ErrorKind::StepFailed { .. }, Some(error)) => error,
+                    (kind, _) => io_error(kind),
+                });
+                self.part_completed(request, result);
+            }
+            Owner::Operator { reply } => {
+                if let Ok(Done::Dying(volume)) = result {
+                    self.sweep(volume);
+                }
+                self.refresh_sizes();
+                // A control thread that has stopped waiting needs no answer.
+                let _ = reply.send(result.map(|done| match done {
+                    Done::Made(volumes) => Answer::Created(volumes),
+                    Done::Done | Done::Dying(_) => Answer::Done,
+                }));
+            }
+            // A sweep that failed is started again by the next one, or by the next start.
+            Owner::Sweep => {}
+            Owner::Checkpoint { reply } => self.checkpoint_ended(reply, result),
+        }
+    }
+
+    /// Begins to return the space of a deleted volume.
+    pub(super) fn sweep(&mut self, volume: strake_volume_map::VolumeId) {
+        if let Ok(id) = self.map.begin(Request::Sweep { volume }) {
+            self.operations.insert(id, Running::new(Owner::Sweep));
+        }
+    }
+
+    /// Begins to return the space of all volumes that an earlier start was deleting.
+    pub(super) fn sweep_dying(&mut self) {
+        let dying: Vec<_> = self.map.dying().collect();
+        dying.into_iter().for_each(|volume| self.sweep(volume));
+    }
+}

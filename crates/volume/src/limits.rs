@@ -1,0 +1,54 @@
+//! Limits of a pool. Each limit bounds memory, a place on the device, time, or the work of one turn.
+
+use strake_units::Nanos;
+
+/// Smallest and largest log in bytes. Between them, the log has the bytes of both roots.
+pub const LOG_BYTES_MIN: u64 = 4 << 20;
+
+/// See [`LOG_BYTES_MIN`].
+pub const LOG_BYTES_MAX: u64 = 1 << 30;
+
+/// Smallest pool in clusters.
+pub const CLUSTERS_MIN: u32 = 64;
+
+/// Maximum operations of the map in progress. Their records must fit in the free part of the smallest log.
+pub const OPERATIONS_MAX: usize = 1024;
+
+/// Maximum copies of clusters in progress: each needs the memory of a cluster.
+pub const COPIES_MAX: usize = 16;
+
+/// Maximum bytes of records of one write to the log.
+pub const LOG_WRITE_BYTES: usize = 256 << 10;
+
+/// I/Os of the device below in progress.
+pub const DEVICE_DEPTH: u32 = 1024;
+
+/// Maximum I/Os in progress of one queue of a volume.
+pub const PORT_DEPTH_MAX: u32 = 1024;
+
+/// Maximum queues of all volumes of a pool.
+pub const PORTS_MAX: usize = 4096;
+
+/// Maximum requests that one turn accepts from one queue.
+pub const REQUESTS_PER_TURN: usize = 64;
+
+/// Maximum operations that one turn advances.
+pub const ADVANCES_PER_TURN: usize = 1024;
+
+/// Maximum clusters of discards that one turn begins.
+pub const DISCARDS_PER_TURN: usize = 256;
+
+/// Maximum clusters of one discard in progress.
+pub const DISCARD_WINDOW: u32 = 64;
+
+/// Bytes of one I/O during a start or a checkpoint.
+pub const TRANSFER_BYTES: usize = 1 << 20;
+
+/// Time for which a write waits for a free cluster, unless volumes are being deleted.
+pub const STARVED_MAX: Nanos = Nanos(1_000_000_000);
+
+/// Time for which a write waits for a free cluster while volumes are being deleted.
+pub const STARVED_DELETING: Nanos = Nanos(60_000_000_000);
+
+/// Leaves that one comparison of two volumes examines.
+pub const LEAVES_PER_COMPARISON: u64 = 16;

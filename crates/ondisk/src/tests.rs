@@ -6,6 +6,7 @@ mod codecs;
 mod config_record;
 mod foreign;
 mod partial_write;
+mod pool;
 mod redo;
 mod ring;
 mod slot;

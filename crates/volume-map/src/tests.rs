@@ -2,6 +2,7 @@
 
 mod codecs;
 mod crash;
+mod direct;
 mod failures;
 mod history;
 mod oracle;

@@ -18,7 +18,7 @@ use strake_block::{
 };
 use strake_reactor::{CoreHandle, Poller, Receiver, Sender, Sleep, Turn};
 use strake_units::Nanos;
-use strake_volume_map::{Epoch, OperationId, VolumeId, VolumeMap};
+use strake_volume_map::{Epoch, OperationId, Ring, VolumeId, VolumeMap};
 
 use crate::layout::Layout;
 use crate::limits::{ADVANCES_PER_TURN, DEVICE_DEPTH, REQUESTS_PER_TURN, STARVED_MAX};
@@ -103,6 +103,7 @@ impl Driver {
         control: mpsc::Receiver<Control>,
     ) -> Self {
         let Opened { layout, map, log, .. } = opened;
+        let checkpoints = Checkpoints::after(log.position(map.newest_floor(Ring::LEADER)));
         let mut driver = Self {
             map,
             layout,
@@ -121,7 +122,7 @@ impl Driver {
             starved: Vec::new(),
             now: Nanos(0),
             log_write: None,
-            checkpoints: Checkpoints::default(),
+            checkpoints,
             sizes: BTreeMap::new(),
             ending: Ending::No,
         };
@@ -247,6 +248,9 @@ impl Poller for Driver {
         }
         if let Some((_, since)) = self.starved.first() {
             sleep.until(Nanos(since.0 + STARVED_MAX.0));
+        }
+        if let Some(retry_at) = self.checkpoint_retry() {
+            sleep.until(retry_at);
         }
         sleep.readiness(self.device.readiness());
     }

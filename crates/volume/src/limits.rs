@@ -52,3 +52,9 @@ pub const STARVED_DELETING: Nanos = Nanos(60_000_000_000);
 
 /// Leaves that one comparison of two volumes examines.
 pub const LEAVES_PER_COMPARISON: u64 = 16;
+
+/// Time between a checkpoint that failed and the next one.
+pub const CHECKPOINT_RETRY: Nanos = Nanos(100_000_000);
+
+/// Time after which a pool whose roots cannot be written, and whose log is nearly full, serves only reads.
+pub const CHECKPOINT_FAILING_MAX: Nanos = Nanos(10_000_000_000);

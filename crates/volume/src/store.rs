@@ -53,9 +53,18 @@ pub type Wait<'a> = &'a mut dyn FnMut() -> Option<Nanos>;
 /// # Errors
 /// If the device is not suitable or too small, or an I/O fails.
 pub fn create(device: &dyn BlockDevice, spec: &PoolSpec, wait: Wait<'_>) -> Result<(), PoolError> {
-    let name = spec.name.as_str();
     let layout = Layout::new(&device.info(), &spec.name, spec.pool)?;
-    let map = VolumeMap::create(layout.shape, spec.nonce);
+    create_as(device, &layout, spec.nonce, wait)
+}
+
+pub(crate) fn create_as(
+    device: &dyn BlockDevice,
+    layout: &Layout,
+    nonce: u64,
+    wait: Wait<'_>,
+) -> Result<(), PoolError> {
+    let name = layout.header.name.as_str();
+    let map = VolumeMap::create(layout.shape, nonce);
     let mut map = map.map_err(|error| damaged(name, &error))?;
     let mut io = Disk::open(device, name, wait)?;
     while map.needs_roots() {
@@ -63,15 +72,15 @@ pub fn create(device: &dyn BlockDevice, spec: &PoolSpec, wait: Wait<'_>) -> Resu
         let Progress::Do(Step::WriteRoot { place, bytes, .. }) = map.advance(id) else {
             return Err(PoolError::new(PoolErrorKind::Damaged, name, "a new map has no records"));
         };
-        let (root, bytes) = (root_bytes(&layout, &bytes, 0), layout.root(place));
-        io.write(&layout, bytes, &root, "write a root")?;
+        let (root, bytes) = (root_bytes(layout, &bytes, 0), layout.root(place));
+        io.write(layout, bytes, &root, "write a root")?;
         map.completed(id);
         map.advance(id);
     }
     for sequence in 0..2 {
         let slot = encode_pool_header(&layout.header, sequence);
         let at = sequence * POOL_BLOCK_BYTES as u64;
-        io.write(&layout, at, &slot, "write the header")?;
+        io.write(layout, at, &slot, "write the header")?;
     }
     Ok(())
 }

@@ -1,1 +1,8 @@
+//! Tests of pools: formats, layout, the log, the driver on drives in memory, and crashes at any point.
 
+mod crashes;
+mod faults;
+mod layouts;
+mod logs;
+mod serving;
+mod world;

@@ -2,10 +2,12 @@
 
 use std::sync::mpsc;
 
+use strake_units::Nanos;
 use strake_volume_map::{Done, Error, Number, Request, Ring};
 
 use super::Driver;
 use super::steps::{Owner, Running};
+use crate::limits::{CHECKPOINT_FAILING_MAX, CHECKPOINT_RETRY};
 use crate::message::Answer;
 
 /// The state of checkpoints.
@@ -14,14 +16,25 @@ pub(super) struct Checkpoints {
     is_running: bool,
     /// True if an operation waits for a checkpoint.
     pub(super) is_wanted: bool,
-    /// Checkpoints that failed since the last success.
-    failures: u32,
     /// Sequence of the log at the last checkpoint.
     last: u64,
+    /// After a failure: when the first checkpoint failed since the last success, and when the next one may begin.
+    failing: Option<Failing>,
 }
 
-/// Failures in a row after which the pool serves only reads, if its log is nearly full.
-const FAILURES_MAX: u32 = 8;
+/// Checkpoints that fail.
+#[derive(Clone, Copy)]
+struct Failing {
+    since: Nanos,
+    retry_at: Nanos,
+}
+
+impl Checkpoints {
+    /// Returns the state after a start whose newest root is replayed from a block.
+    pub(super) fn after(last: u64) -> Self {
+        Self { last, ..Self::default() }
+    }
+}
 
 impl Driver {
     /// True if the rest of the log is kept for operations in progress and for the end of a pool.
@@ -34,8 +47,10 @@ impl Driver {
     pub(super) fn begin_checkpoint(&mut self) -> usize {
         let since = self.log.next() - self.checkpoints.last;
         let is_due = 4 * since > self.log.blocks() || self.checkpoints.is_wanted;
-        let is_due = is_due || (self.is_log_nearly_full() && since > 0);
-        if !is_due || self.checkpoints.is_running || self.map.is_read_only() {
+        // One checkpoint releases what is below the floor of the older root, and a second one the rest.
+        let is_due = is_due || self.is_log_nearly_full();
+        let is_delayed = self.checkpoint_retry().is_some_and(|retry_at| self.now < retry_at);
+        if !is_due || is_delayed || self.checkpoints.is_running || self.map.is_read_only() {
             return 0;
         }
         self.checkpoint(None);
@@ -66,15 +81,17 @@ impl Driver {
     ) {
         self.checkpoints.is_running = false;
         if result.is_ok() {
-            self.checkpoints.failures = 0;
+            self.checkpoints.failing = None;
             let keep = self.map.keep_from(Ring::LEADER).unwrap_or(Number(0));
             self.checkpoints.last = self.log.position(self.map.newest_floor(Ring::LEADER));
             self.log.trim(keep);
         } else {
-            self.checkpoints.failures += 1;
-            // Repeat only after further records, or when the log is nearly full.
-            self.checkpoints.last = self.log.next().saturating_sub(1);
-            if self.checkpoints.failures >= FAILURES_MAX && self.is_log_nearly_full() {
+            let since = self.checkpoints.failing.map_or(self.now, |failing| failing.since);
+            let retry_at = Nanos(self.now.0 + CHECKPOINT_RETRY.0);
+            self.checkpoints.failing = Some(Failing { since, retry_at });
+            // Writes wait for room in the log. They must not wait for ever.
+            let is_too_long = self.now.0 >= since.0 + CHECKPOINT_FAILING_MAX.0;
+            if is_too_long && self.is_log_nearly_full() {
                 self.map.log_failed();
             }
         }
@@ -82,5 +99,10 @@ impl Driver {
             // A control thread that has stopped waiting needs no answer.
             let _ = reply.send(result.map(|_| Answer::Done));
         }
+    }
+
+    /// The time of the next checkpoint after one that failed.
+    pub(super) fn checkpoint_retry(&self) -> Option<Nanos> {
+        self.checkpoints.failing.map(|failing| failing.retry_at)
     }
 }

@@ -214,8 +214,12 @@ impl Driver {
         count
     }
 
-    /// True if no operation may begin: the number of operations or the log is at its limit.
+    /// True if no operation may begin: the number of operations or the log is at its limit. Without a log, the map
+    /// refuses the operation.
     fn has_no_room(&self) -> bool {
+        if self.map.is_read_only() {
+            return false;
+        }
         self.operations.len() >= OPERATIONS_MAX || self.is_log_nearly_full()
     }
 

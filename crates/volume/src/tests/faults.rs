@@ -1,0 +1,209 @@
+//! Faults of the drive below, and damage to its content.
+
+use std::sync::Arc;
+
+use strake_block::{BlockDevice, Durability, IoErrorKind};
+use strake_dev_mem::{Effect, Ops, Rule};
+use strake_ondisk::POOL_BLOCK_BYTES;
+use strake_units::{Lba, LbaRange};
+use strake_volume_map::ErrorKind;
+
+use super::world::{BLOCK, Drive, World, drive, name, small, wait};
+use crate::message::Request;
+use crate::{Layout, PoolErrorKind, store};
+
+const CACHED: Durability = Durability::Normal;
+
+fn world() -> (World, Layout) {
+    let device = drive(64, 1);
+    let layout = small(&*device, 64, 64);
+    (World::create(device, &layout), layout)
+}
+
+/// Blocks of bytes of the pool.
+fn blocks(at: u64, bytes: u64) -> LbaRange {
+    LbaRange::new(Lba(at / BLOCK as u64), bytes / BLOCK as u64)
+}
+
+fn fail(world: &World, ops: Ops, range: LbaRange) -> strake_dev_mem::RuleId {
+    let effect = Effect::Fail(IoErrorKind::Device);
+    world.device.plan().add(Rule::new(ops, effect).within(range))
+}
+
+#[test]
+fn a_failed_write_of_data_is_reported_and_leaves_the_old_content() {
+    let (mut world, layout) = world();
+    let volume = world.create_volume("vm1", 640);
+    world.write(volume, 0, &[1, 2], CACHED).expect("written");
+    let snapshot = world.snapshot(volume, "before");
+    let all = blocks(layout.header.data_at, layout.header.bytes - layout.header.data_at);
+    let rule = fail(&world, Ops::WRITE, all);
+    // In place of nothing, a copy, and a first touch.
+    for block in [0, 64, 200] {
+        let error = world.write(volume, block, &[9], CACHED).expect_err("the drive fails");
+        assert_eq!(error.kind, IoErrorKind::Device);
+    }
+    world.device.plan().remove(rule);
+    assert_eq!(world.read(volume, 0, 3), [1, 2, 0]);
+    assert_eq!(world.read(volume, 200, 1), [0]);
+    assert_eq!(world.settle().space.in_use, 1, "taken clusters return");
+    world.write(volume, 0, &[9], CACHED).expect("written");
+    assert_eq!(world.read(snapshot, 0, 2), [1, 2]);
+    let read = fail(&world, Ops::READ, all);
+    let op = super::world::read_op(0, 1);
+    assert_eq!(world.run(volume, op).expect_err("unreadable").kind, IoErrorKind::Device);
+    world.device.plan().remove(read);
+    assert_eq!(world.read(volume, 0, 2), [9, 2]);
+}
+
+#[test]
+fn a_log_that_cannot_be_written_makes_the_pool_read_only_until_the_next_start() {
+    let (mut world, layout) = world();
+    let volume = world.create_volume("vm1", 640);
+    world.write(volume, 0, &[1], CACHED).expect("written");
+    let rule = fail(&world, Ops::WRITE, blocks(layout.header.log_at, layout.header.log_bytes));
+    let error = world.write(volume, 64, &[2], CACHED).expect_err("the log fails");
+    assert_eq!(error.kind, IoErrorKind::ReadOnly);
+    let in_place = world.write(volume, 0, &[3], CACHED).expect_err("only reads are served");
+    assert_eq!(in_place.kind, IoErrorKind::ReadOnly);
+    let create =
+        Request::Create { name: name("x"), blocks: 1, policy: crate::SpacePolicy::default() };
+    assert_eq!(world.ask(create).expect_err("only reads").kind, ErrorKind::LogFailed);
+    assert_eq!(world.read(volume, 0, 1), [1]);
+    assert!(world.status().is_read_only);
+    world.device.plan().remove(rule);
+    let stop = world.pool().begin_stop();
+    world.until(|_| stop.poll().expect("it stops"));
+    let mut world = world.reopen().expect("it opens");
+    world.write(volume, 64, &[4], CACHED).expect("written");
+    assert_eq!((world.read(volume, 0, 1), world.read(volume, 64, 1)), (vec![1], vec![4]));
+}
+
+#[test]
+fn a_root_that_cannot_be_written_is_repeated_and_the_log_goes_on() {
+    let (mut world, layout) = world();
+    let volume = world.create_volume("vm1", 640);
+    let roots = blocks(layout.header.root_at, 2 * layout.header.root_bytes);
+    let rule = fail(&world, Ops::WRITE, roots);
+    for round in 1..14 {
+        world.write(volume, round % 4 * 64, &[round], CACHED).expect("written");
+        world.discard(volume, round % 4 * 64, 64);
+    }
+    let failed = world.ask(Request::Checkpoint).expect_err("the root cannot be written");
+    assert!(matches!(failed.kind, ErrorKind::StepFailed { .. }));
+    world.device.plan().remove(rule);
+    for round in 1..60 {
+        world.write(volume, round % 4 * 64, &[round], CACHED).expect("written");
+        world.discard(volume, round % 4 * 64, 64);
+    }
+    world.write(volume, 1, &[77], CACHED).expect("written");
+    let mut world = world.reopen().expect("it opens");
+    assert_eq!(world.read(volume, 0, 3), [0, 77, 0]);
+}
+
+#[test]
+fn a_pool_whose_roots_cannot_be_written_for_long_serves_only_reads() {
+    let (mut world, layout) = world();
+    let volume = world.create_volume("vm1", 640);
+    world.write(volume, 600, &[6], CACHED).expect("written");
+    let roots = blocks(layout.header.root_at, 2 * layout.header.root_bytes);
+    let rule = fail(&world, Ops::WRITE, roots);
+    let refused = (0..100).find_map(|round| world.write(volume, round * 5, &[1], CACHED).err());
+    assert_eq!(refused.expect("the log is full").kind, IoErrorKind::ReadOnly);
+    assert_eq!(world.read(volume, 600, 1), [6]);
+    world.device.plan().remove(rule);
+    let mut world = world.reopen().expect("it opens");
+    world.write(volume, 601, &[7], CACHED).expect("written");
+    assert_eq!(world.read(volume, 600, 2), [6, 7]);
+}
+
+/// Changes bytes of the drive.
+fn damage(device: &Drive, at: u64, bytes: usize) {
+    let mut queue = device.open_queue(strake_units::CoreIndex(0), 1).expect("the drive is there");
+    let _ = &mut queue;
+    let mut wait = wait();
+    let mut blocking = strake_block::blocking::Blocking::new(queue, &mut wait);
+    let lba = Lba(at / BLOCK as u64);
+    let mut block = blocking.read(lba, strake_block::BufMut::alone(BLOCK)).expect("readable");
+    let from = at as usize % BLOCK;
+    block.as_mut_slice()[from..from + bytes].iter_mut().for_each(|byte| *byte ^= 0x55);
+    blocking.write_stable(lba, block.freeze().into()).expect("written");
+}
+
+#[test]
+fn a_damaged_root_or_header_is_replaced_by_the_other_one() {
+    let (mut world, layout) = world();
+    let volume = world.create_volume("vm1", 640);
+    for round in 0..30 {
+        world.write(volume, round % 4 * 64, &[round + 1], CACHED).expect("written");
+        if round % 10 == 9 {
+            world.ask(Request::Checkpoint).expect("a root is written");
+        }
+        world.discard(volume, round % 4 * 64, 64);
+    }
+    world.write(volume, 5, &[5], CACHED).expect("written");
+    for place in 0..2 {
+        for offset in [20, POOL_BLOCK_BYTES as u64 + 30] {
+            damage(&world.device, layout.root(place) + offset, 4);
+            damage(&world.device, 0, 4);
+            world = world.reopen().expect("the other root and header remain");
+            assert_eq!(world.read(volume, 4, 3), [0, 5, 0]);
+            damage(&world.device, 0, 4);
+            damage(&world.device, layout.root(place) + offset, 4);
+        }
+    }
+    world.end();
+    for place in 0..2 {
+        damage(&world.device, layout.root(place) + 20, 4);
+    }
+    let device = Arc::clone(&world.device) as Arc<dyn BlockDevice>;
+    let refused = store::open(device, 99, &mut wait()).map(drop).expect_err("no root");
+    assert_eq!(refused.kind, PoolErrorKind::Damaged);
+}
+
+#[test]
+fn a_damaged_log_is_refused_when_changes_would_be_lost() {
+    let (mut world, layout) = world();
+    let volume = world.create_volume("vm1", 640);
+    for round in 0..6 {
+        world.write(volume, round * 64, &[round + 1], CACHED).expect("written");
+    }
+    damage(&world.device, layout.log_block(3) + 200, 8);
+    let refused = world.reopen().map(drop).expect_err("the log is damaged");
+    assert_eq!(refused.kind, PoolErrorKind::Damaged);
+    assert!(refused.to_string().contains("block 3 of its log is damaged"), "{refused}");
+}
+
+#[test]
+fn a_device_without_a_pool_has_none_and_an_erased_pool_is_gone() {
+    let device = drive(64, 1);
+    let found = store::find(&*device, &mut wait()).expect("readable");
+    assert_eq!(found, None);
+    let absent = store::open(Arc::clone(&device) as Arc<dyn BlockDevice>, 1, &mut wait());
+    assert_eq!(absent.map(drop).expect_err("no pool").kind, PoolErrorKind::NoPool);
+    let layout = small(&*device, 64, 64);
+    let mut world = World::create(Arc::clone(&device), &layout);
+    world.end();
+    let found = store::find(&*device, &mut wait()).expect("readable").expect("a pool");
+    assert_eq!(found, layout.header);
+    store::erase(&*device, &mut wait()).expect("erased");
+    assert_eq!(store::find(&*device, &mut wait()).expect("readable"), None);
+}
+
+#[test]
+fn an_interrupted_creation_leaves_no_pool() {
+    let device = drive(64, 1);
+    let layout = small(&*device, 64, 64);
+    let rule = Rule::new(Ops::WRITE, Effect::Fail(IoErrorKind::Device));
+    for (range, finds) in [
+        (blocks(layout.root(1), BLOCK as u64), false),
+        (blocks(0, BLOCK as u64), false),
+        (blocks(BLOCK as u64, BLOCK as u64), true),
+    ] {
+        let id = device.plan().add(rule.within(range));
+        store::create_as(&*device, &layout, 1, &mut wait()).expect_err("the drive fails");
+        device.plan().remove(id);
+        let found = store::find(&*device, &mut wait()).expect("readable");
+        assert_eq!(found.is_some(), finds, "a header is written after all roots");
+    }
+}

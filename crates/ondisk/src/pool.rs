@@ -164,8 +164,8 @@ pub fn decode_pool_header(bytes: &[u8]) -> PoolSlot {
     }
 }
 
-/// Returns the header that counts of the two slots, or what the slots contain instead. A slot of a later version decides
-/// even beside an intact slot: the intact one may be older.
+/// Returns the header that counts of the two slots, or what the slots contain instead. A slot of a later version
+/// decides even beside an intact slot: the intact one may be older.
 #[must_use]
 pub fn newest_pool_header([even, odd]: [PoolSlot; 2]) -> PoolSlot {
     for slot in [&even, &odd] {

@@ -10,8 +10,8 @@ use strake_units::CoreIndex;
 use strake_volume_map::{VolumeId, VolumeKind};
 
 use crate::limits::PORT_DEPTH_MAX;
-use crate::message::Control;
 use crate::queue::VolumeQueue;
+use crate::request::Control;
 
 /// A volume, snapshot or clone as a block device.
 pub(crate) struct VolumeDevice {

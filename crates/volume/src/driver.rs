@@ -23,7 +23,7 @@ use strake_volume_map::{Epoch, OperationId, Ring, VolumeId, VolumeMap};
 use crate::layout::Layout;
 use crate::limits::{ADVANCES_PER_TURN, DEVICE_DEPTH, REQUESTS_PER_TURN, STARVED_MAX};
 use crate::log::Log;
-use crate::message::Control;
+use crate::request::Control;
 use crate::slab::Slab;
 use crate::store::Opened;
 

@@ -9,7 +9,7 @@
 //! not report a step before all I/Os of the step have completed, nor reuse log records that `keep_from` names.
 //!
 //! **Where to start.** [`store`] for creating and opening a pool, [`pool`] for its interface, `driver.rs` for a turn,
-//! `driver/steps.rs` for the execution of steps, `log.rs` for the log. Decision 46 has the choices.
+//! `driver/steps.rs` for the execution of steps, `log.rs` for the log. Decision 47 has the choices.
 
 #![forbid(unsafe_code)]
 
@@ -19,16 +19,16 @@ pub mod error;
 pub mod layout;
 pub mod limits;
 mod log;
-mod message;
 pub mod pool;
 mod queue;
+pub mod request;
 mod slab;
 pub mod store;
 
 pub use error::{PoolError, PoolErrorKind};
 pub use layout::Layout;
-pub use message::{Answer, Found, PoolStatus, Request, VolumeRow};
 pub use pool::{Pending, Pool};
+pub use request::{Answer, Found, PoolStatus, Request, VolumeRow};
 pub use store::{Opened, PoolSpec, create, erase, find, open};
 pub use strake_ondisk::PoolHeader;
 pub use strake_volume_map::{

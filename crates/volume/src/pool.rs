@@ -12,7 +12,7 @@ use crate::device::VolumeDevice;
 use crate::driver::Driver;
 use crate::error::PoolError;
 use crate::limits::DEVICE_DEPTH;
-use crate::message::{Answer, Control, Request};
+use crate::request::{Answer, Control, Request};
 use crate::store::Opened;
 
 /// A pool in use.

@@ -8,7 +8,7 @@ use strake_volume_map::{Done, Error, Number, Request, Ring};
 use super::Driver;
 use super::steps::{Owner, Running};
 use crate::limits::{CHECKPOINT_FAILING_MAX, CHECKPOINT_RETRY};
-use crate::message::Answer;
+use crate::request::Answer;
 
 /// The state of checkpoints.
 #[derive(Default)]

@@ -9,7 +9,7 @@ use strake_volume_map::{Error, Request as MapRequest, Ring, Span, VolumeId};
 use super::steps::{Owner, Running};
 use super::{Driver, Port};
 use crate::limits::{LEAVES_PER_COMPARISON, PORTS_MAX};
-use crate::message::{Answer, Control, Found, PoolStatus, Request, VolumeRow};
+use crate::request::{Answer, Control, Found, PoolStatus, Request, VolumeRow};
 
 /// The end of the pool.
 pub(super) enum Ending {

@@ -13,7 +13,7 @@ use strake_volume_map::{
 use super::requests::Part;
 use super::{Driver, Transfer, io_error};
 use crate::limits::{COPIES_MAX, STARVED_DELETING, STARVED_MAX, TRANSFER_BYTES};
-use crate::message::Answer;
+use crate::request::Answer;
 use crate::store::root_bytes;
 
 /// Who gets the result of an operation.

@@ -10,8 +10,8 @@ use strake_units::{Lba, LbaRange};
 use strake_volume_map::{Error, Tail, VolumeId, VolumeKind};
 
 use super::world::{World, drive, name, read_op, small, values_of, write_op};
-use crate::message::{Answer, Request};
 use crate::pool::Pending;
+use crate::request::{Answer, Request};
 
 /// What a block may contain after a power loss: the last is the newest.
 type Values = Vec<u64>;

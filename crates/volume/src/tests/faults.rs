@@ -9,7 +9,7 @@ use strake_units::{Lba, LbaRange};
 use strake_volume_map::ErrorKind;
 
 use super::world::{BLOCK, Drive, World, drive, name, small, wait};
-use crate::message::Request;
+use crate::request::Request;
 use crate::{Layout, PoolErrorKind, store};
 
 const CACHED: Durability = Durability::Normal;

@@ -5,7 +5,7 @@ use strake_units::{Lba, LbaRange};
 use strake_volume_map::{ErrorKind, Tail};
 
 use super::world::{World, drive, name, small};
-use crate::message::{Answer, Found, Request};
+use crate::request::{Answer, Found, Request};
 use crate::{SpacePolicy, VolumeKind};
 
 const FUA: Durability = Durability::Fua;

@@ -12,8 +12,8 @@ use strake_reactor::Poller;
 use strake_units::{BlockSize, CoreIndex, Lba, LbaRange, Name, Nanos, Uuid};
 use strake_volume_map::{Error, VolumeId};
 
-use crate::message::{Answer, PoolStatus, Request};
 use crate::pool::{Pending, Pool};
+use crate::request::{Answer, PoolStatus, Request};
 use crate::{Layout, PoolError, SpacePolicy, store};
 
 pub(super) const BLOCK: usize = 4096;

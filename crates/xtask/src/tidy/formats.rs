@@ -22,7 +22,7 @@ struct Contract {
     document: &'static str,
 }
 
-const CONTRACTS: [Contract; 2] = [
+const CONTRACTS: [Contract; 3] = [
     Contract {
         folder: "crates/ondisk/src/",
         ending: ".rs",
@@ -38,8 +38,21 @@ const CONTRACTS: [Contract; 2] = [
             "crates/raid/src/region.rs",
             "crates/raid/src/stripe_map.rs",
         ],
-        except: &["lib.rs", "error.rs"],
+        except: &["lib.rs", "error.rs", "pool.rs"],
         document: "docs/on-disk.md",
+    },
+    Contract {
+        folder: "crates/ondisk/src/pool",
+        ending: ".rs",
+        also: &[
+            "crates/volume/src/layout.rs",
+            "crates/volume-map/src/codec.rs",
+            "crates/volume-map/src/image.rs",
+            "crates/volume-map/src/log.rs",
+            "crates/volume-map/src/record.rs",
+        ],
+        except: &[],
+        document: "docs/on-disk-pools.md",
     },
     Contract {
         folder: "crates/api/proto/",

@@ -1,5 +1,6 @@
 //! Tests of pools: formats, layout, the log, the driver on drives in memory, and crashes at any point.
 
+mod below;
 mod crashes;
 mod faults;
 mod layouts;

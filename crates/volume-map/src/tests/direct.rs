@@ -10,7 +10,11 @@ const ALL: Blocks = Blocks { first: 0, count: 4 };
 const ONE: Blocks = Blocks { first: 1, count: 1 };
 
 fn world() -> (World, VolumeId) {
-    let mut world = World::new(SHAPE);
+    world_of(SHAPE)
+}
+
+fn world_of(shape: Shape) -> (World, VolumeId) {
+    let mut world = World::new(shape);
     world.run(0, Op::Create("a", 16));
     world.run(1, Op::Write("a", 0, 4, 0, false));
     let id = world.id("a").expect("it was created");
@@ -56,16 +60,17 @@ fn a_write_is_in_place_only_where_it_needs_no_record_and_no_lock() {
 
 #[test]
 fn no_write_in_place_begins_while_a_core_holds_writes() {
-    let (mut world, id) = world();
+    let (mut world, id) = world_of(Shape { rings: 2, ..SHAPE });
     let map = &mut world.map;
     let name: Name = "s".parse().expect("a name");
     let snapshot = map.begin(Request::Snapshot { volumes: vec![(id, name)] }).expect("it begins");
     assert!(matches!(map.advance(snapshot), Progress::Do(Step::Hold { .. })));
     assert!(map.enter_write(id, 0, ONE, Ring(0)).expect("it exists").is_some(), "not yet held");
     map.completed(snapshot);
-    map.advance(snapshot);
-    assert_eq!(map.enter_write(id, 0, ONE, Ring(0)), Ok(None));
-    assert!(map.is_held(Ring(0)));
+    assert!(matches!(map.advance(snapshot), Progress::Do(Step::Hold { core: Ring(1) })));
+    assert_eq!(map.enter_write(id, 0, ONE, Ring(0)), Ok(None), "nothing is recorded yet");
+    assert!(map.enter_write(id, 0, ONE, Ring(1)).expect("it exists").is_some());
+    assert!(map.is_held(Ring(0)) && !map.is_held(Ring(1)));
 }
 
 #[test]

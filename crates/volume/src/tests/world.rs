@@ -12,6 +12,7 @@ use strake_reactor::Poller;
 use strake_units::{BlockSize, CoreIndex, Lba, LbaRange, Name, Nanos, Uuid};
 use strake_volume_map::{Error, VolumeId};
 
+use super::below::Below;
 use crate::pool::{Pending, Pool};
 use crate::request::{Answer, PoolStatus, Request};
 use crate::{Layout, PoolError, SpacePolicy, store};
@@ -49,8 +50,8 @@ pub(super) fn small(device: &dyn BlockDevice, clusters: u32, log_blocks: u64) ->
     layout
 }
 
-pub(super) struct World {
-    pub(super) device: Drive,
+pub(super) struct World<B = Drive> {
+    pub(super) device: B,
     pub(super) pool: Option<Pool>,
     poller: Option<Box<dyn Poller>>,
     queues: BTreeMap<VolumeId, Box<dyn IoQueue>>,
@@ -61,14 +62,25 @@ pub(super) struct World {
     done: BTreeMap<u64, Completion>,
 }
 
-impl World {
-    pub(super) fn create(device: Drive, layout: &Layout) -> Self {
-        store::create_as(&*device, layout, 1, &mut wait()).expect("the pool is created");
+/// A wait during which the device below takes turns.
+fn turning<B: Below>(below: &B) -> impl FnMut() -> Option<Nanos> {
+    let mut wait = wait();
+    move || {
+        let now = wait()?;
+        below.turn(now);
+        Some(now)
+    }
+}
+
+impl<B: Below> World<B> {
+    pub(super) fn create(device: B, layout: &Layout) -> Self {
+        let created = store::create_as(&*device.device(), layout, 1, &mut turning(&device));
+        created.expect("the pool is created");
         Self::open(device, 2).expect("the pool opens")
     }
 
-    pub(super) fn open(device: Drive, nonce: u64) -> Result<Self, PoolError> {
-        let opened = store::open(Arc::clone(&device) as Arc<dyn BlockDevice>, nonce, &mut wait())?;
+    pub(super) fn open(device: B, nonce: u64) -> Result<Self, PoolError> {
+        let opened = store::open(device.device(), nonce, &mut turning(&device))?;
         let (pool, poller) = Pool::start_here(opened)?;
         Ok(Self {
             device,
@@ -87,11 +99,18 @@ impl World {
     pub(super) fn end(&mut self) {
         self.queues.clear();
         (self.poller, self.pool) = (None, None);
+        self.device.end();
     }
 
     /// Ends the pool as kill -9 does, and opens it again.
     pub(super) fn reopen(mut self) -> Result<Self, PoolError> {
         self.end();
+        self.start()
+    }
+
+    /// Opens the pool again after its end.
+    pub(super) fn start(mut self) -> Result<Self, PoolError> {
+        self.device.start();
         Self::open(self.device, self.nonce + 1)
     }
 
@@ -103,6 +122,7 @@ impl World {
     pub(super) fn turn(&mut self) {
         self.now += 200_000;
         let now = Nanos(self.now);
+        self.device.turn(now);
         if let Some(poller) = &mut self.poller {
             poller.turn(now);
         }

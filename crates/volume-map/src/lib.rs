@@ -10,8 +10,7 @@
 //! over it.
 //!
 //! **What it must never do.** No I/O, clock, threads, randomness or `unsafe`; a lookup does not allocate. No bytes of
-//! an image or a log make it panic. No device uses this crate yet: decision 39 lists under *Open* what
-//! must change before. The formats have not been released: no drive holds them.
+//! an image or a log make it panic. `strake-volume` is the driver; decision 39 lists under *Open* what is missing.
 //!
 //! **Where to start.** [`VolumeMap`] for the interface to a driver, [`Request`], [`Step`] and [`Progress`] for
 //! operations as values, [`Change`] for records, then `operation/io.rs` for the orders of a write.

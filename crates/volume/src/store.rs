@@ -47,42 +47,50 @@ impl Opened {
 /// Waits for a short time and returns the time, or `None` to stop waiting. See [`Blocking::new`].
 pub type Wait<'a> = &'a mut dyn FnMut() -> Option<Nanos>;
 
-/// Creates a pool on a device, whose former content is lost. The headers are written last: an interrupted creation
-/// leaves no pool.
+/// Creates a pool on a device, whose former content is lost, and returns it ready to start. The headers are written
+/// last: an interrupted creation leaves no pool.
 ///
 /// # Errors
 /// If the device is not suitable or too small, or an I/O fails.
-pub fn create(device: &dyn BlockDevice, spec: &PoolSpec, wait: Wait<'_>) -> Result<(), PoolError> {
+pub fn create(
+    device: Arc<dyn BlockDevice>,
+    spec: &PoolSpec,
+    wait: Wait<'_>,
+) -> Result<Opened, PoolError> {
     let layout = Layout::new(&device.info(), &spec.name, spec.pool)?;
-    create_as(device, &layout, spec.nonce, wait)
+    create_as(device, layout, spec.nonce, wait)
 }
 
 pub(crate) fn create_as(
-    device: &dyn BlockDevice,
-    layout: &Layout,
+    device: Arc<dyn BlockDevice>,
+    layout: Layout,
     nonce: u64,
     wait: Wait<'_>,
-) -> Result<(), PoolError> {
-    let name = layout.header.name.as_str();
+) -> Result<Opened, PoolError> {
+    let name = layout.header.name.as_str().to_owned();
     let map = VolumeMap::create(layout.shape, nonce);
-    let mut map = map.map_err(|error| damaged(name, &error))?;
-    let mut io = Disk::open(device, name, wait)?;
+    let mut map = map.map_err(|error| damaged(&name, &error))?;
+    let mut io = Disk::open(&*device, &name, wait)?;
     while map.needs_roots() {
-        let id = map.begin(Request::Checkpoint).map_err(|error| damaged(name, &error))?;
+        let id = map.begin(Request::Checkpoint).map_err(|error| damaged(&name, &error))?;
         let Progress::Do(Step::WriteRoot { place, bytes, .. }) = map.advance(id) else {
-            return Err(PoolError::new(PoolErrorKind::Damaged, name, "a new map has no records"));
+            let what = "a new map waits for records";
+            return Err(PoolError::new(PoolErrorKind::Damaged, name, what));
         };
-        let (root, bytes) = (root_bytes(layout, &bytes, 0), layout.root(place));
-        io.write(layout, bytes, &root, "write a root")?;
+        let root = root_bytes(&layout, &bytes, 0);
+        io.write(&layout, layout.root(place), &root, "write a root")?;
         map.completed(id);
         map.advance(id);
     }
     for sequence in 0..2 {
         let slot = encode_pool_header(&layout.header, sequence);
         let at = sequence * POOL_BLOCK_BYTES as u64;
-        io.write(layout, at, &slot, "write the header")?;
+        io.write(&layout, at, &slot, "write the header")?;
     }
-    Ok(())
+    let start = LogStart { number: map.start().number, nonce };
+    let reader = LogReader::new(layout.header.pool, layout.shape, 0);
+    let (_, log) = reader.finish(layout.header.log_blocks(), start, 0);
+    Ok(Opened { device, layout, map, log })
 }
 
 /// Returns the header of the pool on a device, or `None` without a pool.

@@ -201,7 +201,9 @@ fn an_interrupted_creation_leaves_no_pool() {
         (blocks(BLOCK as u64, BLOCK as u64), true),
     ] {
         let id = device.plan().add(rule.within(range));
-        store::create_as(&*device, &layout, 1, &mut wait()).expect_err("the drive fails");
+        let below = Arc::clone(&device) as Arc<dyn BlockDevice>;
+        let created = store::create_as(below, layout.clone(), 1, &mut wait());
+        created.map(drop).expect_err("the drive fails");
         device.plan().remove(id);
         let found = store::find(&*device, &mut wait()).expect("readable");
         assert_eq!(found.is_some(), finds, "a header is written after all roots");

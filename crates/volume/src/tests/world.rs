@@ -74,13 +74,16 @@ fn turning<B: Below>(below: &B) -> impl FnMut() -> Option<Nanos> {
 
 impl<B: Below> World<B> {
     pub(super) fn create(device: B, layout: &Layout) -> Self {
-        let created = store::create_as(&*device.device(), layout, 1, &mut turning(&device));
-        created.expect("the pool is created");
-        Self::open(device, 2).expect("the pool opens")
+        let created = store::create_as(device.device(), layout.clone(), 1, &mut turning(&device));
+        Self::run_on(device, created.expect("the pool is created"), 1).expect("the pool starts")
     }
 
     pub(super) fn open(device: B, nonce: u64) -> Result<Self, PoolError> {
         let opened = store::open(device.device(), nonce, &mut turning(&device))?;
+        Self::run_on(device, opened, nonce)
+    }
+
+    fn run_on(device: B, opened: crate::Opened, nonce: u64) -> Result<Self, PoolError> {
         let (pool, poller) = Pool::start_here(opened)?;
         Ok(Self {
             device,

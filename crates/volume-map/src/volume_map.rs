@@ -115,12 +115,11 @@ impl VolumeMap {
 
     /// Starts a read of blocks without an operation: it enters the returned epoch, which keeps the clusters of
     /// [`places`](Self::places) in use until [`leave`](Self::leave). Like [`Request::Read`](crate::Request::Read), but
-    /// nothing is allocated.
+    /// nothing is allocated, and roots may be due.
     ///
     /// # Errors
     /// If the volume does not exist, or the blocks are not in it.
     pub fn enter_read(&mut self, id: VolumeId, index: u32, blocks: Blocks) -> Result<Epoch, Error> {
-        self.check_served()?;
         self.state.check_range(self.state.serving(id)?, id, index, blocks)?;
         Ok(self.state.epochs.enter())
     }
@@ -139,7 +138,9 @@ impl VolumeMap {
         blocks: Blocks,
         core: Ring,
     ) -> Result<Option<(Epoch, ClusterId)>, Error> {
-        self.check_served()?;
+        if self.state.roots_due > 0 {
+            return Err(ErrorKind::RootFirst.into());
+        }
         if self.is_read_only {
             return Err(ErrorKind::LogFailed.into());
         }
@@ -163,11 +164,6 @@ impl VolumeMap {
             self.state.settle();
             self.wake(needs);
         }
-    }
-
-    /// Refuses everything but checkpoints while roots are due.
-    fn check_served(&self) -> Result<(), Error> {
-        if self.state.roots_due > 0 { Err(ErrorKind::RootFirst.into()) } else { Ok(()) }
     }
 
     /// True if a new write would wait for the end of a snapshot, rollback or resize.

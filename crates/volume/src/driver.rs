@@ -36,7 +36,7 @@ mod steps;
 use checkpoint::Checkpoints;
 use control::Ending;
 use requests::HostRequest;
-use steps::{Copies, Running};
+use steps::{Copies, Running, Sweeps};
 
 /// The I/O of the device below for which a completion arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +94,7 @@ pub(crate) struct Driver {
     /// The sizes of volumes that have devices.
     sizes: BTreeMap<VolumeId, Arc<AtomicU64>>,
     ending: Ending,
+    sweeps: Sweeps,
 }
 
 impl Driver {
@@ -104,7 +105,7 @@ impl Driver {
     ) -> Self {
         let Opened { layout, map, log, .. } = opened;
         let checkpoints = Checkpoints::after(log.position(map.newest_floor(Ring::LEADER)));
-        let mut driver = Self {
+        Self {
             map,
             layout,
             log,
@@ -125,9 +126,8 @@ impl Driver {
             checkpoints,
             sizes: BTreeMap::new(),
             ending: Ending::No,
-        };
-        driver.sweep_dying();
-        driver
+            sweeps: Sweeps::after_start(),
+        }
     }
 
     /// Sends an I/O to the device below.
@@ -227,6 +227,7 @@ impl Poller for Driver {
         work += self.poll(now);
         work += self.accept();
         work += self.continue_unfinished();
+        work += self.sweep();
         work += self.end_pace_steps();
         work += self.advance_woken();
         work += self.settle_starved();

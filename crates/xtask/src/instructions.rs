@@ -101,7 +101,7 @@ struct Case {
     requests: [u64; 2],
 }
 
-const CASES: [Case; 12] = [
+const CASES: [Case; 14] = [
     case("read", "raid6 6+2 randread 4KiB, clean"),
     case("read-deep", "raid6 6+2 randread 4KiB, QD 128"),
     case("read-degraded", "raid6 6+2 randread 4KiB, two members missing"),
@@ -110,6 +110,8 @@ const CASES: [Case; 12] = [
     case("write-strict", "raid6 6+2 randwrite 4KiB, strict"),
     case("write-degraded", "raid6 6+2 randwrite 4KiB, one member missing"),
     case("write-remote", "raid6 6+2 randwrite 4KiB, two cores"),
+    case("volume-read", "volume on raid6 6+2 randread 4KiB"),
+    case("volume-write", "volume on raid6 6+2 randwrite 4KiB, in place"),
     case("mirror", "raid1 x2 randwrite 4KiB"),
     // Almost all of it is parity.
     Case { requests: [100, 200], ..case("stripe", "raid6 6+2 seqwrite 768KiB, whole stripes") },
@@ -123,7 +125,7 @@ const DRIVER_MAX: f64 = 160.0;
 impl Case {
     /// Whether its requests compute parity.
     fn writes_parity(&self) -> bool {
-        self.word.starts_with("write") || self.word == "stripe"
+        self.word.starts_with("write") || matches!(self.word, "stripe" | "volume-write")
     }
 }
 

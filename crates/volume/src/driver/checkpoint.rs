@@ -42,13 +42,18 @@ impl Driver {
         4 * self.log.used() > 3 * self.log.blocks()
     }
 
+    /// True if a root must be written before any change: the older root is the first one of the pool.
+    pub(super) fn needs_root(&self) -> bool {
+        self.map.needs_roots() && !self.map.is_read_only()
+    }
+
     /// Begins a checkpoint when a quarter of the log was written since the last one. A checkpoint needs no log, so a
     /// full log always gets free again.
     pub(super) fn begin_checkpoint(&mut self) -> usize {
         let since = self.log.next() - self.checkpoints.last;
         let is_due = 4 * since > self.log.blocks() || self.checkpoints.is_wanted;
         // One checkpoint releases what is below the floor of the older root, and a second one the rest.
-        let is_due = is_due || self.is_log_nearly_full();
+        let is_due = is_due || self.is_log_nearly_full() || self.needs_root();
         let is_delayed = self.checkpoint_retry().is_some_and(|retry_at| self.now < retry_at);
         if !is_due || is_delayed || self.checkpoints.is_running || self.map.is_read_only() {
             return 0;
@@ -91,7 +96,7 @@ impl Driver {
             self.checkpoints.failing = Some(Failing { since, retry_at });
             // Writes wait for room in the log. They must not wait for ever.
             let is_too_long = self.now.0 >= since.0 + CHECKPOINT_FAILING_MAX.0;
-            if is_too_long && self.is_log_nearly_full() {
+            if is_too_long && (self.is_log_nearly_full() || self.needs_root()) {
                 self.map.log_failed();
             }
         }

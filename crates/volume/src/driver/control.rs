@@ -32,6 +32,9 @@ impl Driver {
     /// Takes messages of control threads.
     pub(super) fn take_control(&mut self) -> usize {
         let mut count = 0;
+        if self.needs_root() {
+            return 0;
+        }
         while let Ok(message) = self.control.try_recv() {
             count += 1;
             match message {

@@ -226,6 +226,9 @@ impl Driver {
     /// Begins clusters of a write or discard. Returns true if all were begun; the request may then have ended.
     fn continue_request(&mut self, at: u32, window: u32) -> bool {
         let per = u64::from(self.map.shape().cluster_blocks);
+        if self.needs_root() {
+            return false;
+        }
         loop {
             let request = self.requests.get_mut(at);
             if request.rest.blocks == 0 || request.error.is_some() {

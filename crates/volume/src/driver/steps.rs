@@ -55,6 +55,20 @@ struct Copying {
     is_writing: bool,
 }
 
+/// The sweeps of volumes that are being deleted.
+pub(super) struct Sweeps {
+    is_running: bool,
+    /// False if no volume is being deleted, or if the last sweep failed.
+    is_due: bool,
+}
+
+impl Sweeps {
+    /// Returns the state after a start: the previous one may have been deleting volumes.
+    pub(super) const fn after_start() -> Self {
+        Self { is_running: false, is_due: true }
+    }
+}
+
 /// The limit of copies in progress.
 #[derive(Default)]
 pub(super) struct Copies {
@@ -329,8 +343,8 @@ impl Driver {
                 self.part_completed(request, result);
             }
             Owner::Operator { reply } => {
-                if let Ok(Done::Dying(volume)) = result {
-                    self.sweep(volume);
+                if let Ok(Done::Dying(_)) = result {
+                    self.sweeps.is_due = true;
                 }
                 self.refresh_sizes();
                 // A control thread that has stopped waiting needs no answer.
@@ -339,22 +353,30 @@ impl Driver {
                     Done::Done | Done::Dying(_) => Answer::Done,
                 }));
             }
-            // A sweep that failed is started again by the next one, or by the next start.
-            Owner::Sweep => {}
+            Owner::Sweep => {
+                // After a failure, the next deletion or the next start begins it again.
+                self.sweeps = Sweeps { is_running: false, is_due: result.is_ok() };
+            }
             Owner::Checkpoint { reply } => self.checkpoint_ended(reply, result),
         }
     }
 
-    /// Begins to return the space of a deleted volume.
-    pub(super) fn sweep(&mut self, volume: strake_volume_map::VolumeId) {
-        if let Ok(id) = self.map.begin(Request::Sweep { volume }) {
-            self.operations.insert(id, Running::new(Owner::Sweep));
+    /// Begins to return the space of a deleted volume, one volume at a time.
+    pub(super) fn sweep(&mut self) -> usize {
+        if !self.sweeps.is_due || self.sweeps.is_running || self.map.needs_roots() {
+            return 0;
         }
-    }
-
-    /// Begins to return the space of all volumes that an earlier start was deleting.
-    pub(super) fn sweep_dying(&mut self) {
-        let dying: Vec<_> = self.map.dying().collect();
-        dying.into_iter().for_each(|volume| self.sweep(volume));
+        let Some(volume) = self.map.dying().next() else {
+            self.sweeps.is_due = false;
+            return 0;
+        };
+        match self.map.begin(Request::Sweep { volume }) {
+            Ok(id) => {
+                self.sweeps.is_running = true;
+                self.operations.insert(id, Running::new(Owner::Sweep));
+            }
+            Err(_) => self.sweeps.is_due = false,
+        }
+        1
     }
 }

@@ -117,10 +117,18 @@ fn a_pool_whose_roots_cannot_be_written_for_long_serves_only_reads() {
     assert_eq!(world.read(volume, 600, 2), [6, 7]);
 }
 
+fn read_bytes(device: &Drive, at: u64, bytes: usize) -> Vec<u8> {
+    let queue = device.open_queue(strake_units::CoreIndex(0), 1).expect("the drive is there");
+    let mut wait = wait();
+    let mut blocking = strake_block::blocking::Blocking::new(queue, &mut wait);
+    let lba = Lba(at / BLOCK as u64);
+    let read = blocking.read(lba, strake_block::BufMut::alone(bytes)).expect("readable");
+    read.as_slice().to_vec()
+}
+
 /// Changes bytes of the drive.
 fn damage(device: &Drive, at: u64, bytes: usize) {
-    let mut queue = device.open_queue(strake_units::CoreIndex(0), 1).expect("the drive is there");
-    let _ = &mut queue;
+    let queue = device.open_queue(strake_units::CoreIndex(0), 1).expect("the drive is there");
     let mut wait = wait();
     let mut blocking = strake_block::blocking::Blocking::new(queue, &mut wait);
     let lba = Lba(at / BLOCK as u64);
@@ -159,6 +167,61 @@ fn a_damaged_root_or_header_is_replaced_by_the_other_one() {
     let device = Arc::clone(&world.device) as Arc<dyn BlockDevice>;
     let refused = store::open(device, 99, &mut wait()).map(drop).expect_err("no root");
     assert_eq!(refused.kind, PoolErrorKind::Damaged);
+}
+
+#[test]
+fn the_older_root_has_its_whole_log_wherever_the_log_is() {
+    for rounds in 1..24 {
+        let device = drive(64, 1);
+        let layout = small(&*device, 64, 24);
+        let mut world = World::create(device, &layout);
+        let volume = world.create_volume("vm1", 640);
+        for round in 0..rounds {
+            world.write(volume, round % 4 * 64, &[round + 1], CACHED).expect("written");
+            world.discard(volume, round % 4 * 64, 64);
+        }
+        world.write(volume, 7, &[7], CACHED).expect("written");
+        world.end();
+        let header = |place| {
+            let mut block = vec![0; POOL_BLOCK_BYTES];
+            let bytes = read_bytes(&world.device, layout.root(place), POOL_BLOCK_BYTES);
+            block.copy_from_slice(&bytes);
+            strake_ondisk::decode_root_header(&block, layout.header.pool)
+        };
+        let [Some(even), Some(odd)] = [header(0), header(1)] else { panic!("two roots") };
+        let newest = u8::from(odd.sequence > even.sequence);
+        damage(&world.device, layout.root(newest) + 20, 4);
+        let mut world = world.start().expect("the older root is complete");
+        assert_eq!(world.read(volume, 6, 3), [0, 7, 0], "after {rounds} rounds");
+    }
+}
+
+#[test]
+fn a_snapshot_found_by_a_start_never_changes() {
+    let mut found = 0;
+    for turns in 0..12 {
+        let device = drive(64, 1);
+        let layout = small(&*device, 64, 64);
+        let mut world = World::create(device, &layout);
+        let volume = world.create_volume("vm1", 640);
+        world.write(volume, 0, &[1], CACHED).expect("written");
+        world.write(volume, 0, &[2; 64], Durability::Fua).expect("written");
+        world.write(volume, 3, &[3], CACHED).expect("written in place");
+        let _answer = world.send(Request::Snapshot { volumes: vec![(volume, name("s"))] });
+        (0..turns).for_each(|_| world.turn());
+        // kill -9: the write is in the cache of the drive.
+        let mut world = world.reopen().expect("it opens");
+        let rows = world.status().volumes;
+        let Some(row) = rows.iter().find(|row| row.id != volume) else { continue };
+        let snapshot = row.id;
+        found += 1;
+        assert_eq!(world.read(snapshot, 3, 1), [3]);
+        world.end();
+        world.device.plan().power_cut_with(|_| strake_dev_mem::Fate::Drop);
+        let mut world = world.start().expect("it opens");
+        assert_eq!(world.read(snapshot, 3, 1), [3], "killed after {turns} turns");
+    }
+    assert!(found > 0, "some starts find the snapshot");
 }
 
 #[test]

@@ -121,6 +121,20 @@ fn blocks_in_use_are_not_written() {
 }
 
 #[test]
+fn a_write_is_kept_and_replayed_until_its_last_record_is_not_needed() {
+    let mut disk = Disk::new(start(1, 10));
+    disk.write(&records(1..5, 1, 10), &[]).expect("room");
+    disk.write(&records(5..8, 1, 10), &[]).expect("room");
+    for (floor, position) in [(1, 0), (4, 0), (5, 1), (7, 1), (8, 2)] {
+        assert_eq!(disk.log.position(Number(floor)), position, "floor {floor}");
+    }
+    for (keep_from, used) in [(1, 2), (4, 2), (5, 1), (7, 1), (8, 0)] {
+        disk.log.trim(Number(keep_from));
+        assert_eq!(disk.log.used(), used, "records from {keep_from} on are kept");
+    }
+}
+
+#[test]
 fn a_torn_write_ends_the_log_and_a_later_start_continues_before_its_rest() {
     for lost in 0..3 {
         let mut disk = Disk::new(start(1, 10));

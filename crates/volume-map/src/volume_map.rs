@@ -13,7 +13,7 @@ use crate::record::Record;
 use crate::shape::Shape;
 use crate::space::{PoolSpace, VolumeSpace};
 use crate::state::MapState;
-use crate::tables::{Parts, Tables, Volume};
+use crate::tables::{Part, Parts, Source, Tables, Volume};
 use crate::waiting::Waiting;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -113,15 +113,32 @@ impl VolumeMap {
         Ok(self.state.tables.parts(cluster, blocks))
     }
 
-    /// Starts a read of blocks without an operation: it enters the returned epoch, which keeps the clusters of
-    /// [`places`](Self::places) in use until [`leave`](Self::leave). Like [`Request::Read`](crate::Request::Read), but
-    /// nothing is allocated, and roots may be due.
+    /// Starts a read of blocks without an operation. Returns the source of the first of these blocks, with as many of
+    /// the blocks as follow from the same source; the caller enters again for the rest. The returned epoch keeps the
+    /// cluster in use until [`leave`](Self::leave). Like [`Request::Read`](crate::Request::Read), but nothing is
+    /// allocated, and roots may be due.
     ///
     /// # Errors
     /// If the volume does not exist, or the blocks are not in it.
-    pub fn enter_read(&mut self, id: VolumeId, index: u32, blocks: Blocks) -> Result<Epoch, Error> {
-        self.state.check_range(self.state.serving(id)?, id, index, blocks)?;
-        Ok(self.state.epochs.enter())
+    pub fn enter_read(
+        &mut self,
+        id: VolumeId,
+        index: u32,
+        blocks: Blocks,
+    ) -> Result<(Epoch, Part), Error> {
+        let volume = self.state.serving(id)?;
+        self.state.check_range(volume, id, index, blocks)?;
+        let tables = &self.state.tables;
+        let cluster = tables.lookup(volume, index).1;
+        let part = match cluster.map(|cluster| (cluster, tables.partial(cluster))) {
+            None => Part { blocks, source: Source::Zeroes },
+            Some((cluster, None)) => Part { blocks, source: Source::Cluster(cluster) },
+            Some((cluster, Some(_))) => {
+                let first = tables.parts(Some(cluster), blocks).next();
+                first.expect("a checked range has a block")
+            }
+        };
+        Ok((self.state.epochs.enter(), part))
     }
 
     /// Starts a write of blocks in place without an operation, if the blocks need no record and no lock: the cluster is

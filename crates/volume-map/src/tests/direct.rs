@@ -94,7 +94,8 @@ fn a_snapshot_is_reported_only_after_older_writes_in_place() {
 fn a_cluster_is_not_free_while_a_read_uses_it() {
     let (mut world, id) = world();
     let map = &mut world.map;
-    let epoch = map.enter_read(id, 0, ALL).expect("it exists");
+    let (epoch, part) = map.enter_read(id, 0, ALL).expect("it exists");
+    assert_eq!(part.blocks, ALL);
     let discard = Request::Discard { volume: id, index: 0, blocks: ALL, core: Ring(0) };
     let discard = map.begin(discard).expect("it exists");
     map.advance(discard);
@@ -109,12 +110,31 @@ fn a_cluster_is_not_free_while_a_read_uses_it() {
 }
 
 #[test]
+fn a_read_enters_once_for_each_source() {
+    let (mut world, id) = world();
+    world.run(2, Op::Discard("a", 1, 2));
+    let map = &mut world.map;
+    for index in 0..2 {
+        let expected: Vec<_> = map.places(id, index, ALL).expect("it exists").collect();
+        let (mut rest, mut found) = (ALL, Vec::new());
+        while rest.count > 0 {
+            let (epoch, part) = map.enter_read(id, index, rest).expect("it exists");
+            map.leave(epoch);
+            found.push(part);
+            rest.first += part.blocks.count;
+            rest.count -= part.blocks.count;
+        }
+        assert_eq!(found, expected);
+    }
+}
+
+#[test]
 fn without_a_log_only_reads_enter() {
     let (mut world, id) = world();
     world.map.log_failed();
     let refused = world.map.enter_write(id, 0, ONE, Ring(0)).expect_err("only reads");
     assert_eq!(refused.kind, ErrorKind::LogFailed);
-    let epoch = world.map.enter_read(id, 0, ONE).expect("reads are served");
+    let (epoch, _) = world.map.enter_read(id, 0, ONE).expect("reads are served");
     world.map.leave(epoch);
 }
 

@@ -178,6 +178,9 @@ impl Driver {
 
     /// Continues the end of the pool: first everything in progress, then a root.
     pub(super) fn end_if_stopped(&mut self) {
+        if matches!(self.ending, Ending::No | Ending::Ended) {
+            return;
+        }
         let is_idle = self.operations.is_empty()
             && self.requests.len() == 0
             && self.transfers.len() == 0

@@ -4,7 +4,7 @@ use strake_block::{
     Completion, Durability, Io, IoError, IoErrorKind, Op, Reunion, Sg, SgMut, Token,
 };
 use strake_units::{Lba, LbaRange};
-use strake_volume_map::{Blocks, Request, Ring, Source, Stability, VolumeId};
+use strake_volume_map::{Blocks, Part, Request, Ring, Source, Stability, VolumeId};
 
 use super::steps::{Owner, Running};
 use super::{Driver, Transfer, io_error};
@@ -12,8 +12,10 @@ use crate::limits::{DISCARD_WINDOW, DISCARDS_PER_TURN, OPERATIONS_MAX};
 
 /// The content of a request.
 enum Content {
+    /// The address, and the buffer when the only part of the read has completed.
+    Read { at: Lba, data: SgMut },
     /// The address, and the pieces of the buffer that are back.
-    Read { at: Lba, back: Reunion },
+    SplitRead { at: Lba, back: Reunion },
     /// The address, the data and the durability of the write.
     Write { at: Lba, data: Sg, durability: Durability },
     /// A deallocation or a write of zeroes.
@@ -37,17 +39,20 @@ pub(super) struct HostRequest {
 
 impl HostRequest {
     /// Returns the data of a part of a write.
-    pub(super) fn data(&self, part: Part, shift: u32) -> Sg {
+    pub(super) fn data(&self, part: HostPart, shift: u32) -> Sg {
         match &self.content {
             Content::Write { data, .. } => data.slice(part.offset << shift, part.count << shift),
-            Content::Read { .. } | Content::Discard { .. } | Content::Flush => Sg::default(),
+            Content::Read { .. }
+            | Content::SplitRead { .. }
+            | Content::Discard { .. }
+            | Content::Flush => Sg::default(),
         }
     }
 }
 
 /// A part of a request, in blocks from its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Part {
+pub(super) struct HostPart {
     pub(super) offset: usize,
     pub(super) count: usize,
 }
@@ -62,19 +67,19 @@ impl Driver {
             Op::Write { data, .. } => data.len(),
             Op::Flush | Op::Deallocate { .. } | Op::WriteZeroes { .. } => 0,
         };
-        let is_flush = matches!(io.op, Op::Flush);
-        let blocks = self.map.volume(volume).map_or(0, |volume| volume.blocks);
-        let is_within = rest.fits(blocks);
         let refusal = if !self.is_serving() {
             Some(IoErrorKind::Aborted)
-        } else if self.map.volume(volume).is_none() {
-            Some(IoErrorKind::Gone)
-        } else if !bytes.is_multiple_of(size.bytes() as usize) {
+        } else if bytes & (size.bytes() as usize - 1) != 0 {
             Some(IoErrorKind::Misaligned)
-        } else if !is_flush && (rest.blocks == 0 || !is_within) {
-            Some(IoErrorKind::OutOfRange)
         } else {
-            None
+            match (&io.op, self.map.volume(volume)) {
+                (_, None) => Some(IoErrorKind::Gone),
+                (Op::Flush, Some(_)) => None,
+                (_, Some(known)) if rest.blocks == 0 || !rest.fits(known.blocks) => {
+                    Some(IoErrorKind::OutOfRange)
+                }
+                (_, Some(_)) => None,
+            }
         };
         if let Some(kind) = refusal {
             return self.answer(port, io.token, io.op, Err(IoError::new(kind)));
@@ -110,17 +115,38 @@ impl Driver {
         }
     }
 
-    /// Reads all clusters of a request at once: a read never waits.
+    /// Reads all clusters of a request at once: a read never waits. Most reads have one part.
     fn begin_read(&mut self, port: u32, token: Token, volume: VolumeId, at: Lba, mut data: SgMut) {
-        let shift = self.layout.block_size.shift();
-        let rest = LbaRange::new(at, data.len() as u64 >> shift);
-        let content = Content::Read { at, back: Reunion::of(&data) };
-        let rest_of = LbaRange::default();
-        let request =
-            HostRequest { port, token, volume, content, rest: rest_of, parts: 1, error: None };
+        let per = u64::from(self.map.shape().cluster_blocks);
+        let count = data.len() as u64 >> self.layout.block_size.shift();
+        let (index, first) = (at.0 / per, at.0 % per);
+        if first + count <= per {
+            let blocks = Blocks { first: first as u16, count: count as u16 };
+            match self.map.enter_read(volume, index as u32, blocks) {
+                Ok((epoch, Part { blocks: found, source: Source::Cluster(cluster) }))
+                    if found == blocks =>
+                {
+                    let content = Content::Read { at, data: SgMut::default() };
+                    let rest = LbaRange::default();
+                    let request =
+                        HostRequest { port, token, volume, content, rest, parts: 1, error: None };
+                    let request = self.requests.insert(request);
+                    let at = self.layout.cluster(cluster, blocks);
+                    return self.send(Transfer::Read { request, epoch }, Op::Read { at, data });
+                }
+                Ok((epoch, _)) => self.map.leave(epoch),
+                Err(error) => {
+                    let op = Op::Read { at, data };
+                    return self.answer(port, token, op, Err(io_error(error.kind)));
+                }
+            }
+        }
+        let content = Content::SplitRead { at, back: Reunion::of(&data) };
+        let rest = LbaRange::default();
+        let request = HostRequest { port, token, volume, content, rest, parts: 1, error: None };
         let request = self.requests.insert(request);
-        let shape = self.map.shape();
-        let Ok(clusters) = shape.parts(rest.start.0, rest.blocks) else {
+        let Ok(clusters) = self.map.shape().parts(at.0, count) else {
+            self.give_back(request, data);
             return self.part_completed(request, Err(IoError::new(IoErrorKind::OutOfRange)));
         };
         for (index, blocks) in clusters {
@@ -140,20 +166,14 @@ impl Driver {
     ) {
         let mut rest = blocks;
         while rest.count > 0 {
-            let epoch = match self.map.enter_read(volume, index, rest) {
-                Ok(epoch) => epoch,
+            let (epoch, part) = match self.map.enter_read(volume, index, rest) {
+                Ok(entered) => entered,
                 Err(error) => {
                     let piece = data.split_to(self.layout.bytes_of(rest.count));
                     self.give_back(request, piece);
                     self.requests.get_mut(request).error.get_or_insert(io_error(error.kind));
                     return;
                 }
-            };
-            let first =
-                self.map.places(volume, index, rest).ok().and_then(|mut parts| parts.next());
-            let Some(part) = first else {
-                self.map.leave(epoch);
-                return;
             };
             let mut piece = data.split_to(self.layout.bytes_of(part.blocks.count));
             match part.source {
@@ -177,11 +197,15 @@ impl Driver {
     /// Returns a piece of the buffer of a read.
     fn give_back(&mut self, request: u32, piece: SgMut) {
         let request = self.requests.get_mut(request);
-        if let Content::Read { back, .. } = &mut request.content
-            && back.absorb(piece).is_err()
-        {
-            // The device returned other memory after a time-out: the buffer stays incomplete.
-            request.error.get_or_insert(IoError::new(IoErrorKind::Timeout));
+        match &mut request.content {
+            Content::Read { data, .. } => *data = piece,
+            Content::SplitRead { back, .. } => {
+                if back.absorb(piece).is_err() {
+                    // The device returned other memory after a time-out: the buffer stays incomplete.
+                    request.error.get_or_insert(IoError::new(IoErrorKind::Timeout));
+                }
+            }
+            Content::Write { .. } | Content::Discard { .. } | Content::Flush => {}
         }
     }
 
@@ -264,7 +288,7 @@ impl Driver {
             unreachable!("only writes have data")
         };
         let offset = (request.rest.start.0 - start.0) as usize;
-        let part = Part { offset, count: usize::from(blocks.count) };
+        let part = HostPart { offset, count: usize::from(blocks.count) };
         let durability = *durability;
         match self.map.enter_write(volume, index, blocks, Ring::LEADER) {
             Err(error) => {
@@ -295,10 +319,10 @@ impl Driver {
     /// Begins the discard of blocks of one cluster. False if there is no room for an operation.
     fn discard_cluster(&mut self, at: u32, volume: VolumeId, index: u32, blocks: Blocks) -> bool {
         let discard = Request::Discard { volume, index, blocks, core: Ring::LEADER };
-        self.begin_part(at, discard, Part { offset: 0, count: 0 })
+        self.begin_part(at, discard, HostPart { offset: 0, count: 0 })
     }
 
-    fn begin_part(&mut self, request: u32, what: Request, part: Part) -> bool {
+    fn begin_part(&mut self, request: u32, what: Request, part: HostPart) -> bool {
         if self.has_no_room() {
             return false;
         }
@@ -326,8 +350,9 @@ impl Driver {
         }
         let HostRequest { port, token, content, error, .. } = self.requests.remove(at);
         let op = match content {
+            Content::Read { at, data } => Op::Read { at, data },
             // Memory to which a drive may still write does not return.
-            Content::Read { at, back } => {
+            Content::SplitRead { at, back } => {
                 Op::Read { at, data: back.complete().unwrap_or_default() }
             }
             Content::Write { at, data, durability } => Op::Write { at, data, durability },

@@ -10,7 +10,7 @@ use strake_volume_map::{
     Source as From, Stability, Step, Wait,
 };
 
-use super::requests::Part;
+use super::requests::HostPart;
 use super::{Driver, Transfer, io_error};
 use crate::limits::{COPIES_MAX, STARVED_DELETING, STARVED_MAX, TRANSFER_BYTES};
 use crate::request::Answer;
@@ -19,7 +19,7 @@ use crate::store::root_bytes;
 /// Who gets the result of an operation.
 pub(super) enum Owner {
     /// A part of a request of a host.
-    Host { request: u32, part: Part },
+    Host { request: u32, part: HostPart },
     /// A request of an operator.
     Operator { reply: mpsc::Sender<Result<Answer, Error>> },
     /// The driver: a sweep.
@@ -92,7 +92,9 @@ fn runs_of(mut all: Vec<Blocks>) -> Vec<Blocks> {
 impl Driver {
     /// Continues an operation, and executes its step.
     pub(super) fn advance(&mut self, id: OperationId) {
-        self.starved.retain(|(starved, _)| *starved != id);
+        if !self.starved.is_empty() {
+            self.starved.retain(|(starved, _)| *starved != id);
+        }
         match self.map.advance(id) {
             Progress::Do(step) => self.execute(id, step),
             Progress::Wait(Wait::Space) => self.starved.push((id, self.now)),
@@ -316,6 +318,9 @@ impl Driver {
 
     /// Ends waits for space that nothing will end: the write fails, and its host may repeat it.
     pub(super) fn settle_starved(&mut self) -> usize {
+        if self.starved.is_empty() {
+            return 0;
+        }
         let is_deleting = self.map.dying().next().is_some();
         let is_alone = self.operations.len() == self.starved.len() && self.transfers.len() == 0;
         let limit = if is_deleting { STARVED_DELETING } else { STARVED_MAX };

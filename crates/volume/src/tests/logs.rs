@@ -143,7 +143,7 @@ fn a_torn_write_ends_the_log_and_a_later_start_continues_before_its_rest() {
         assert!(!disk.is_damaged(0), "a torn write is no damage");
         let read = disk.restart(0, start(2, 11));
         let whole = read.len() as u64;
-        assert!(whole >= 9 && whole < 309);
+        assert!((9..309).contains(&whole));
         assert_eq!(read, (1..=whole).collect::<Vec<_>>());
         // A short write: what is behind it is of the first start.
         let next = whole + 1;

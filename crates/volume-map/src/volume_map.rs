@@ -170,6 +170,16 @@ impl VolumeMap {
         })
     }
 
+    /// Returns the end of the leaf of a cluster of a volume if the leaf does not exist: all its clusters are unmapped.
+    #[must_use]
+    pub fn unmapped_until(&self, id: VolumeId, index: u32) -> Option<u32> {
+        let volume = self.volume(id)?;
+        let (at, _) = self.state.tables.shape.entry(index);
+        let leaf = volume.root.get(at).copied()?;
+        let end = (at as u32 + 1).saturating_mul(u32::from(self.state.tables.shape.leaf_entries));
+        leaf.is_none().then_some(end)
+    }
+
     /// Ends a read or write that entered this epoch. Its I/Os have completed, or none of them can still be executed.
     ///
     /// # Panics

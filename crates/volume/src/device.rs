@@ -1,7 +1,7 @@
 //! A volume as a block device.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 
 use strake_block::{BlockDevice, DeallocateReads, DeviceError, DeviceInfo, IoErrorKind, IoQueue};
@@ -26,6 +26,8 @@ pub(crate) struct VolumeDevice {
     pub(crate) pool_core: Option<CoreHandle>,
     /// All data cores, by index.
     pub(crate) cores: Vec<CoreHandle>,
+    /// True when users may no longer submit requests.
+    pub(crate) is_closing: Arc<AtomicBool>,
 }
 
 impl BlockDevice for VolumeDevice {
@@ -52,6 +54,12 @@ impl BlockDevice for VolumeDevice {
         if let Some(core) = &self.pool_core {
             core.wake();
         }
-        Ok(Box::new(VolumeQueue::new(requests, replies, self.pool_core.clone(), depth)))
+        Ok(Box::new(VolumeQueue::new(
+            requests,
+            replies,
+            self.pool_core.clone(),
+            Arc::clone(&self.is_closing),
+            depth,
+        )))
     }
 }

@@ -21,11 +21,13 @@ use strake_units::Nanos;
 use strake_volume_map::{Epoch, OperationId, Ring, VolumeId, VolumeMap};
 
 use crate::layout::Layout;
-use crate::limits::{ADVANCES_PER_TURN, DEVICE_DEPTH, REQUESTS_PER_TURN, STARVED_MAX};
+use crate::limits::{
+    ADVANCES_NEAR_FULL, ADVANCES_PER_TURN, DEVICE_DEPTH, LOG_RESERVE_BLOCKS, REQUESTS_PER_TURN,
+};
 use crate::log::Log;
 use crate::request::Control;
 use crate::slab::Slab;
-use crate::store::Opened;
+use crate::store::{Opened, transfer_bytes};
 
 mod checkpoint;
 mod control;
@@ -72,6 +74,8 @@ pub(crate) struct Driver {
     layout: Layout,
     log: Log,
     device: Box<dyn IoQueue>,
+    /// Bytes of one I/O of a copy, a root or the log.
+    transfer_bytes: usize,
     batch: CompletionBatch,
     /// I/Os that the queue of the device has not taken yet.
     unsent: VecDeque<Io>,
@@ -94,6 +98,8 @@ pub(crate) struct Driver {
     /// The sizes of volumes that have devices.
     sizes: BTreeMap<VolumeId, Arc<AtomicU64>>,
     ending: Ending,
+    /// Requests of operators in progress.
+    operator_requests: usize,
     sweeps: Sweeps,
 }
 
@@ -103,13 +109,15 @@ impl Driver {
         device: Box<dyn IoQueue>,
         control: mpsc::Receiver<Control>,
     ) -> Self {
-        let Opened { layout, map, log, .. } = opened;
+        let Opened { layout, map, log, device: below } = opened;
+        let transfer_bytes = transfer_bytes(&below.info());
         let checkpoints = Checkpoints::after(log.position(map.newest_floor(Ring::LEADER)));
         Self {
             map,
             layout,
             log,
             device,
+            transfer_bytes,
             batch: CompletionBatch::new(DEVICE_DEPTH as usize),
             unsent: VecDeque::with_capacity(DEVICE_DEPTH as usize),
             transfers: Slab::new(DEVICE_DEPTH as usize),
@@ -126,6 +134,7 @@ impl Driver {
             checkpoints,
             sizes: BTreeMap::new(),
             ending: Ending::No,
+            operator_requests: 0,
             sweeps: Sweeps::after_start(),
         }
     }
@@ -136,9 +145,16 @@ impl Driver {
         self.unsent.push_back(Io { token, op });
     }
 
-    fn send_write(&mut self, transfer: Transfer, byte: u64, data: Sg) {
-        let (at, durability) = (self.layout.lba(byte), Durability::Fua);
-        self.send(transfer, Op::Write { at, data, durability });
+    /// Writes bytes stably in I/Os that the device takes, and returns the number of I/Os.
+    fn send_writes(&mut self, transfer: Transfer, byte: u64, data: &Sg) -> u32 {
+        let mut count = 0;
+        for from in (0..data.len()).step_by(self.transfer_bytes) {
+            let part = data.slice(from, self.transfer_bytes.min(data.len() - from));
+            let (at, durability) = (self.layout.lba(byte + from as u64), Durability::Fua);
+            self.send(transfer, Op::Write { at, data: part, durability });
+            count += 1;
+        }
+        count
     }
 
     /// Takes requests of all queues.
@@ -190,16 +206,35 @@ impl Driver {
         }
     }
 
-    /// Advances woken operations.
+    /// Advances woken operations as far as the log has room for their records.
     fn advance_woken(&mut self) -> usize {
+        let most = self.advances_allowed();
         let mut count = 0;
-        while count < ADVANCES_PER_TURN
+        while count < most
             && let Some(id) = self.map.woken()
         {
             self.advance(id);
             count += 1;
         }
+        if most == 0
+            && let Some(id) = self.checkpoints.operation()
+        {
+            // The records that it waits for have room, and it releases blocks.
+            self.advance(id);
+        }
         count
+    }
+
+    /// Returns the number of operations that may be advanced in this turn. The records that are not written yet always
+    /// have room in the log: otherwise a checkpoint would wait for them forever.
+    fn advances_allowed(&self) -> usize {
+        let blocks = self.log.blocks();
+        if 2 * self.log.used() <= blocks || self.map.is_read_only() {
+            return ADVANCES_PER_TURN;
+        }
+        let reserve = LOG_RESERVE_BLOCKS.min(blocks / 4);
+        let needed = self.log.blocks_for(self.map.records(Ring::LEADER));
+        if needed + reserve <= self.log.free() { ADVANCES_NEAR_FULL } else { 0 }
     }
 
     /// Sends I/Os as far as the queue of the device takes them.
@@ -220,13 +255,26 @@ impl Driver {
     }
 }
 
+impl Drop for Driver {
+    /// Answers all requests, so that no user waits for ever.
+    fn drop(&mut self) {
+        self.abort_requests();
+        self.wake_users();
+    }
+}
+
 impl Poller for Driver {
     fn turn(&mut self, now: Nanos) -> Turn {
         self.now = now;
         let mut work = self.take_control();
         work += self.poll(now);
-        work += self.accept();
+        if self.is_quitting() {
+            self.end_if_stopped();
+            return Turn::from_count(work);
+        }
+        // Older requests first: otherwise new ones take the room that they wait for.
         work += self.continue_unfinished();
+        work += self.accept();
         work += self.sweep();
         work += self.end_pace_steps();
         work += self.advance_woken();
@@ -242,13 +290,13 @@ impl Poller for Driver {
     fn sleep(&self, sleep: &mut Sleep) {
         let has_work = !self.unsent.is_empty()
             || !self.paced.is_empty()
-            || self.map.woken().is_some()
+            || (self.map.woken().is_some() && self.advances_allowed() > 0)
             || self.ports.iter().flatten().any(|port| !port.requests.is_empty());
         if has_work {
             sleep.never();
         }
-        if let Some((_, since)) = self.starved.first() {
-            sleep.until(Nanos(since.0 + STARVED_MAX.0));
+        if let Some(since) = self.starved.iter().map(|(_, since)| since.0).min() {
+            sleep.until(Nanos(since + self.starved_limit().0));
         }
         if let Some(retry_at) = self.checkpoint_retry() {
             sleep.until(retry_at);
@@ -262,7 +310,7 @@ fn io_error(kind: strake_volume_map::ErrorKind) -> IoError {
     use strake_volume_map::ErrorKind;
     IoError::new(match kind {
         ErrorKind::NoVolume | ErrorKind::NotReported => IoErrorKind::Gone,
-        ErrorKind::ReadOnly | ErrorKind::LogFailed => IoErrorKind::ReadOnly,
+        ErrorKind::ReadOnly | ErrorKind::LogFailed | ErrorKind::RootFirst => IoErrorKind::ReadOnly,
         ErrorKind::OutOfRange => IoErrorKind::OutOfRange,
         ErrorKind::NoSpace
         | ErrorKind::Reserved { .. }

@@ -7,7 +7,7 @@ use strake_volume_map::limits::{CLUSTERS_MAX, LEAF_ENTRIES_MAX};
 use strake_volume_map::{Blocks, ClusterId, Shape, cluster_bytes};
 
 use crate::error::{PoolError, PoolErrorKind};
-use crate::limits::{CLUSTERS_MIN, LOG_BYTES_MAX, LOG_BYTES_MIN};
+use crate::limits::{CLUSTERS_MIN, LOG_BLOCKS_MIN, LOG_BYTES_MAX, LOG_BYTES_MIN};
 
 /// The division of a device. All positions are in bytes unless they are block addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +35,10 @@ impl Layout {
             );
             return refuse(PoolErrorKind::Unsuitable, what);
         };
+        if (info.io_bytes_max as usize) < POOL_BLOCK_BYTES {
+            let what = format!("its device takes only {} bytes per request", info.io_bytes_max);
+            return refuse(PoolErrorKind::Unsuitable, what);
+        }
         let bytes = info.bytes();
         // The areas grow with the number of clusters, so the largest number that fits is searched.
         let fits = |clusters: u32| {
@@ -113,6 +117,9 @@ impl Layout {
             leaf_entries: header.leaf_entries,
             rings: 1,
         };
+        if header.log_blocks() < LOG_BLOCKS_MIN {
+            return refuse(format!("its log has only {} blocks", header.log_blocks()));
+        }
         match shape.check() {
             Ok(shape) => Ok(Self { header, shape, block_size: info.block_size }),
             Err(error) => refuse(format!("its header is damaged: {error}")),

@@ -11,8 +11,21 @@ pub const LOG_BYTES_MAX: u64 = 1 << 30;
 /// Smallest pool in clusters.
 pub const CLUSTERS_MIN: u32 = 64;
 
-/// Maximum operations of the map in progress. Their records must fit in the free part of the smallest log.
+/// Smallest log in blocks that a start accepts.
+pub const LOG_BLOCKS_MIN: u64 = 16;
+
+/// Largest sequence of a block of the log that a start accepts. Blocks of 4 KiB never reach it.
+pub const LOG_SEQUENCE_MAX: u64 = 1 << 55;
+
+/// Blocks of the log that stay free for the records of one turn while more than half of the log is in use.
+pub const LOG_RESERVE_BLOCKS: u64 = 64;
+
+/// Maximum operations of hosts in progress. Each has at most two records that are not stable, and the records of all of
+/// them fit in half of the smallest log.
 pub const OPERATIONS_MAX: usize = 1024;
+
+/// Maximum requests of operators in progress. The record of a group snapshot has up to 96 KiB.
+pub const OPERATOR_REQUESTS_MAX: usize = 8;
 
 /// Maximum copies of clusters in progress: each needs the memory of a cluster.
 pub const COPIES_MAX: usize = 16;
@@ -34,6 +47,9 @@ pub const REQUESTS_PER_TURN: usize = 64;
 
 /// Maximum operations that one turn advances.
 pub const ADVANCES_PER_TURN: usize = 1024;
+
+/// Maximum operations that one turn advances while more than half of the log is in use.
+pub const ADVANCES_NEAR_FULL: usize = 64;
 
 /// Maximum clusters of discards that one turn begins.
 pub const DISCARDS_PER_TURN: usize = 256;
@@ -58,3 +74,6 @@ pub const CHECKPOINT_RETRY: Nanos = Nanos(100_000_000);
 
 /// Time after which a pool whose roots cannot be written, and whose log is nearly full, serves only reads.
 pub const CHECKPOINT_FAILING_MAX: Nanos = Nanos(10_000_000_000);
+
+/// Time for which the removal of a pool waits for I/Os in progress. The device below answers them earlier.
+pub const QUIT_MAX: Nanos = Nanos(120_000_000_000);

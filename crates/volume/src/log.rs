@@ -74,6 +74,19 @@ impl Log {
         self.blocks
     }
 
+    /// Returns the blocks that a write of these records needs at most.
+    pub(crate) fn blocks_for<'a>(&self, records: impl Iterator<Item = &'a Record>) -> u64 {
+        let bytes: usize = records.map(|record| encode_record(record, self.shape).len()).sum();
+        // A write of the log may end before its limit, because a record does not fit.
+        let writes = bytes.div_ceil(LOG_WRITE_BYTES / 2);
+        (bytes.div_ceil(LOG_PAYLOAD_MAX) + writes) as u64
+    }
+
+    /// Blocks that are not in use.
+    pub(crate) fn free(&self) -> u64 {
+        self.blocks - self.used()
+    }
+
     /// Returns the sequence of the block from which a root with this floor is replayed.
     pub(crate) fn position(&self, floor: Number) -> u64 {
         let at = self.written.iter().find(|written| written.last >= floor);
@@ -127,7 +140,11 @@ pub(crate) struct LogReader {
     pool: Uuid,
     shape: Shape,
     next: u64,
+    /// The start of the last block.
     start: Option<LogStart>,
+    /// The end of the log, and the start that wrote the last whole record. A block without the end of a record does not
+    /// count: the next start may have the same number as the start that wrote the block, and writes over it.
+    end: (u64, Option<LogStart>),
     /// Bytes of a record that continues in the next block.
     rest: Vec<u8>,
     records: Vec<Record>,
@@ -141,19 +158,25 @@ impl LogReader {
     pub(crate) fn new(pool: Uuid, shape: Shape, from: u64) -> Self {
         let (start, rest, records) = (None, Vec::new(), Vec::new());
         let written = VecDeque::new();
-        Self { pool, shape, next: from, start, rest, records, written, write: from }
+        let end = (from, None);
+        Self { pool, shape, next: from, start, end, rest, records, written, write: from }
     }
 
-    /// Sequence of the next block.
+    /// Sequence of the next block to take.
     pub(crate) fn next(&self) -> u64 {
         self.next
+    }
+
+    /// Sequence of the first block after the log.
+    pub(crate) fn end(&self) -> u64 {
+        self.end.0
     }
 
     /// True if the bytes at the place of a block after the end show that the log goes on there. A write begins only
     /// after the write before it is stable, so a torn write is never followed by the first block of another.
     pub(crate) fn is_continued_at(&self, sequence: u64, bytes: &[u8]) -> bool {
         let block = decode_log_block(bytes, self.pool);
-        let start = self.start.unwrap_or_default();
+        let start = self.end.1.unwrap_or_default();
         block.is_some_and(|block| {
             let is_new = block.start == start || block.start.number > start.number;
             block.sequence == sequence && block.is_first && is_new
@@ -187,9 +210,12 @@ impl LogReader {
                 Some(_) | None => self.written.push_back(Written { sequence: self.write, last }),
             }
         }
-        self.records.extend(records);
         self.start = Some(block.start);
         self.next += 1;
+        if !records.is_empty() {
+            self.end = (self.next, self.start);
+        }
+        self.records.extend(records);
         true
     }
 
@@ -211,7 +237,7 @@ impl LogReader {
 
     /// Returns the records, and the log after them for a start.
     pub(crate) fn finish(self, blocks: u64, start: LogStart, tail: u64) -> (Vec<Record>, Log) {
-        let Self { pool, shape, next, records, written, .. } = self;
+        let Self { pool, shape, end: (next, _), records, written, .. } = self;
         (records, Log { pool, shape, start, blocks, next, tail, written })
     }
 }

@@ -1,6 +1,7 @@
 //! The interface of a running pool.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 
 use strake_block::{BlockDevice, DeviceInfo};
@@ -11,7 +12,7 @@ use strake_volume_map::{Error, VolumeId};
 use crate::device::VolumeDevice;
 use crate::driver::Driver;
 use crate::error::PoolError;
-use crate::limits::DEVICE_DEPTH;
+use crate::limits::{DEVICE_DEPTH, QUIT_MAX};
 use crate::request::{Answer, Control, Request};
 use crate::store::Opened;
 
@@ -26,6 +27,8 @@ pub struct Pool {
     core: Option<(CoreHandle, PollerId)>,
     /// All data cores, by index.
     cores: Vec<CoreHandle>,
+    /// True when users may no longer submit requests.
+    is_closing: Arc<AtomicBool>,
 }
 
 impl Pool {
@@ -45,7 +48,8 @@ impl Pool {
         });
         let poller = started.map_err(|_| PoolError::stopped(name.as_str()))??;
         let cores = cores.to_vec();
-        Ok(Self { name, uuid, info, control, core: Some((core, poller)), cores })
+        let is_closing = Arc::default();
+        Ok(Self { name, uuid, info, control, core: Some((core, poller)), cores, is_closing })
     }
 
     /// Starts a pool that the caller drives on its own thread, for a simulator, a benchmark or a test.
@@ -58,7 +62,8 @@ impl Pool {
         let queue = opened.device.open_queue(strake_units::CoreIndex(0), DEVICE_DEPTH);
         let queue = queue.map_err(|error| PoolError::device(name.as_str(), &error))?;
         let driver = Driver::new(opened, queue, receive);
-        let pool = Self { name, uuid, info, control, core: None, cores: Vec::new() };
+        let (cores, is_closing) = (Vec::new(), Arc::default());
+        let pool = Self { name, uuid, info, control, core: None, cores, is_closing };
         Ok((pool, Box::new(driver)))
     }
 
@@ -112,6 +117,7 @@ impl Pool {
             control: self.control.clone(),
             pool_core: self.core.as_ref().map(|(core, _)| core.clone()),
             cores: self.cores.clone(),
+            is_closing: Arc::clone(&self.is_closing),
         })
     }
 
@@ -139,12 +145,22 @@ impl Pool {
 }
 
 impl Drop for Pool {
-    /// Removes the pool from its core without a root, as after a crash. The log has every acknowledged change.
+    /// Removes the pool from its core without a root, as after a crash. The log has every acknowledged change. I/Os in
+    /// progress end before, so that none of them damages what the next start writes.
     fn drop(&mut self) {
-        if let Some((core, poller)) = self.core.take() {
-            // A stopped core has dropped its pollers.
-            let _ = core.call(move |core| drop(core.remove(poller)));
+        let Some((core, poller)) = self.core.take() else { return };
+        self.is_closing.store(true, Ordering::Release);
+        let (reply, ended) = mpsc::channel();
+        // After the end of the driver, the reply is dropped.
+        let _ = self.control.send(Control::Quit { reply });
+        core.wake();
+        let _ = ended.recv_timeout(std::time::Duration::from_nanos(QUIT_MAX.0));
+        // After this, no user that found the pool open is still submitting a request.
+        for core in &self.cores {
+            let _ = core.call(|_| ());
         }
+        // A stopped core has dropped its pollers.
+        let _ = core.call(move |core| drop(core.remove(poller)));
     }
 }
 

@@ -1,6 +1,8 @@
 //! The [`IoQueue`] of a volume: it sends requests to the pool core, and returns the completions.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use strake_block::{Completion, CompletionBatch, Io, IoError, IoErrorKind, IoQueue, Readiness};
 use strake_reactor::{CoreHandle, Receiver, Sender};
@@ -12,6 +14,8 @@ pub(crate) struct VolumeQueue {
     replies: Receiver<Completion>,
     /// The pool core. `None` if the user drives the pool.
     wake: Option<CoreHandle>,
+    /// True when the pool takes no more requests.
+    is_closing: Arc<AtomicBool>,
     /// Requests after the end of the pool.
     refused: VecDeque<Completion>,
     outstanding: u32,
@@ -25,10 +29,12 @@ impl VolumeQueue {
         requests: Sender<Io>,
         replies: Receiver<Completion>,
         wake: Option<CoreHandle>,
+        is_closing: Arc<AtomicBool>,
         depth: u32,
     ) -> Self {
         let refused = VecDeque::new();
-        Self { requests, replies, wake, refused, outstanding: 0, depth, unrung: false }
+        let (outstanding, unrung) = (0, false);
+        Self { requests, replies, wake, is_closing, refused, outstanding, depth, unrung }
     }
 }
 
@@ -37,7 +43,7 @@ impl IoQueue for VolumeQueue {
         if self.outstanding >= self.depth {
             return Err(io);
         }
-        if self.requests.abandoned() {
+        if self.is_closing.load(Ordering::Acquire) || self.requests.abandoned() {
             let result = Err(IoError::new(IoErrorKind::Aborted));
             self.refused.push_back(Completion { token: io.token, op: io.op, result });
         } else {

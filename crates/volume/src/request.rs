@@ -163,4 +163,6 @@ pub(crate) enum Control {
     },
     /// Ends everything in progress, writes a root and answers. Later requests fail.
     Stop { reply: mpsc::Sender<()> },
+    /// Ends without a root, and answers when no I/O is in progress.
+    Quit { reply: mpsc::Sender<()> },
 }

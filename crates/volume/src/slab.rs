@@ -41,6 +41,12 @@ impl<T> Slab<T> {
         value
     }
 
+    /// Removes and returns all values.
+    pub(crate) fn take_all(&mut self) -> impl Iterator<Item = T> + use<T> {
+        self.empty.clear();
+        std::mem::take(&mut self.values).into_iter().flatten()
+    }
+
     /// Number of values.
     pub(crate) fn len(&self) -> usize {
         self.values.len() - self.empty.len()

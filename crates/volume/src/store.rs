@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use strake_block::blocking::Blocking;
-use strake_block::{BlockDevice, BufMut, Sg};
+use strake_block::{BlockDevice, BufMut, DeviceInfo, Sg};
 use strake_ondisk::{
     LogStart, POOL_BLOCK_BYTES, POOL_HEADER_BYTES, PoolHeader, PoolSlot, RootHeader,
     decode_pool_header, decode_root_header, encode_pool_header, encode_root_header,
@@ -14,7 +14,7 @@ use strake_volume_map::{Image, Progress, Request, Step, VolumeMap};
 
 use crate::error::{PoolError, PoolErrorKind};
 use crate::layout::Layout;
-use crate::limits::TRANSFER_BYTES;
+use crate::limits::{LOG_SEQUENCE_MAX, TRANSFER_BYTES};
 use crate::log::{LOG_WRITE_BLOCKS, Log, LogReader};
 
 /// A new pool.
@@ -165,7 +165,7 @@ pub fn open(device: Arc<dyn BlockDevice>, nonce: u64, wait: Wait<'_>) -> Result<
         ));
     };
     // The part of the log that only the older root needs is kept if it is readable.
-    let whole = io.log(&layout, oldest).ok().filter(|reader| reader.next() >= root.log_from);
+    let whole = io.log(&layout, oldest).ok().filter(|reader| reader.end() >= root.log_from);
     let (reader, tail) = match whole {
         Some(reader) => (reader, oldest),
         None => (io.log(&layout, root.log_from)?, root.log_from),
@@ -194,17 +194,26 @@ fn damaged(name: &str, error: &strake_volume_map::Error) -> PoolError {
     PoolError::new(PoolErrorKind::Damaged, name, format!("its records are damaged: {error}"))
 }
 
+/// Returns the bytes of one I/O of a start or a checkpoint: whole blocks of the pool.
+pub(crate) fn transfer_bytes(info: &DeviceInfo) -> usize {
+    let most = (info.io_bytes_max as usize).min(TRANSFER_BYTES);
+    most / POOL_BLOCK_BYTES * POOL_BLOCK_BYTES
+}
+
 /// A device, one I/O at a time.
 struct Disk<'a> {
     queue: Blocking<'a>,
     name: &'a str,
+    /// Bytes of one I/O.
+    bytes_max: usize,
 }
 
 impl<'a> Disk<'a> {
     fn open(device: &dyn BlockDevice, name: &'a str, wait: Wait<'a>) -> Result<Self, PoolError> {
         let queue = device.open_queue(CoreIndex(0), 1);
         let queue = queue.map_err(|error| PoolError::device(name, &error))?;
-        Ok(Self { queue: Blocking::new(queue, wait), name })
+        let bytes_max = transfer_bytes(&device.info());
+        Ok(Self { queue: Blocking::new(queue, wait), name, bytes_max })
     }
 
     fn write(
@@ -214,7 +223,7 @@ impl<'a> Disk<'a> {
         bytes: &[u8],
         doing: &str,
     ) -> Result<(), PoolError> {
-        for chunk in bytes.chunks(TRANSFER_BYTES) {
+        for chunk in bytes.chunks(self.bytes_max) {
             let mut buffer = BufMut::alone(chunk.len());
             buffer.as_mut_slice().copy_from_slice(chunk);
             let written = self.queue.write_stable(layout.lba(at), Sg::from(buffer.freeze()));
@@ -250,13 +259,16 @@ impl<'a> Disk<'a> {
         let Some(root) = decode_root_header(head.as_slice(), layout.header.pool) else {
             return Ok(None);
         };
-        if root.bytes > layout.header.root_bytes - POOL_BLOCK_BYTES as u64 {
+        let is_possible = root.bytes <= layout.shape.image_bytes_max()
+            && root.bytes <= layout.header.root_bytes - POOL_BLOCK_BYTES as u64
+            && root.log_from <= LOG_SEQUENCE_MAX;
+        if !is_possible {
             return Ok(None);
         }
         let padded = (root.bytes as usize).next_multiple_of(POOL_BLOCK_BYTES);
         let mut image = Vec::with_capacity(padded);
         while image.len() < padded {
-            let bytes = TRANSFER_BYTES.min(padded - image.len());
+            let bytes = self.bytes_max.min(padded - image.len());
             let from = at + (POOL_BLOCK_BYTES + image.len()) as u64;
             let Ok(read) = self.read(size, from, bytes, "read a root") else { return Ok(None) };
             image.extend_from_slice(read.as_slice());
@@ -278,7 +290,7 @@ impl<'a> Disk<'a> {
             // A read ends at the end of the log, and after one lap nothing can follow.
             let left = (from + blocks).saturating_sub(reader.next());
             let line = blocks - reader.next() % blocks;
-            let count = left.min(line).min((TRANSFER_BYTES / POOL_BLOCK_BYTES) as u64);
+            let count = left.min(line).min((self.bytes_max / POOL_BLOCK_BYTES) as u64);
             if count == 0 {
                 return Ok(reader);
             }
@@ -294,13 +306,13 @@ impl<'a> Disk<'a> {
 
     /// Refuses a log that goes on after its end: then a stable block is damaged, not torn.
     fn check_end(&mut self, layout: &Layout, reader: &LogReader) -> Result<(), PoolError> {
-        for sequence in (reader.next() + 1..).take(LOG_WRITE_BLOCKS) {
+        for sequence in (reader.end() + 1..).take(LOG_WRITE_BLOCKS) {
             let (size, at) = (layout.block_size, layout.log_block(sequence));
             let read = self.read(size, at, POOL_BLOCK_BYTES, "read the log")?;
             if reader.is_continued_at(sequence, read.as_slice()) {
                 let what = format!(
                     "block {} of its log is damaged, but block {sequence} is not; changes after it would be lost",
-                    reader.next()
+                    reader.end()
                 );
                 return Err(PoolError::new(PoolErrorKind::Damaged, self.name, what));
             }

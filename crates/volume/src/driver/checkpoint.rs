@@ -3,7 +3,7 @@
 use std::sync::mpsc;
 
 use strake_units::Nanos;
-use strake_volume_map::{Done, Error, Number, Request, Ring};
+use strake_volume_map::{Done, Error, Number, OperationId, Request, Ring};
 
 use super::Driver;
 use super::steps::{Owner, Running};
@@ -13,7 +13,8 @@ use crate::request::Answer;
 /// The state of checkpoints.
 #[derive(Default)]
 pub(super) struct Checkpoints {
-    is_running: bool,
+    /// The newest one in progress.
+    running: Option<OperationId>,
     /// True if an operation waits for a checkpoint.
     pub(super) is_wanted: bool,
     /// Sequence of the log at the last checkpoint.
@@ -34,6 +35,11 @@ impl Checkpoints {
     pub(super) fn after(last: u64) -> Self {
         Self { last, ..Self::default() }
     }
+
+    /// The checkpoint in progress.
+    pub(super) fn operation(&self) -> Option<OperationId> {
+        self.running
+    }
 }
 
 impl Driver {
@@ -47,15 +53,20 @@ impl Driver {
         self.map.needs_roots() && !self.map.is_read_only()
     }
 
-    /// Begins a checkpoint when a quarter of the log was written since the last one. A checkpoint needs no log, so a
-    /// full log always gets free again.
-    pub(super) fn begin_checkpoint(&mut self) -> usize {
+    /// True if a checkpoint must begin: a quarter of the log was written since the last one, or something waits for it.
+    fn is_checkpoint_due(&self) -> bool {
         let since = self.log.next() - self.checkpoints.last;
         let is_due = 4 * since > self.log.blocks() || self.checkpoints.is_wanted;
         // One checkpoint releases what is below the floor of the older root, and a second one the rest.
         let is_due = is_due || self.is_log_nearly_full() || self.needs_root();
+        is_due && self.checkpoints.running.is_none() && !self.map.is_read_only()
+    }
+
+    /// Begins a checkpoint if it is due. The records that it waits for have room in the log
+    /// ([`advances_allowed`](Self::advances_allowed)), so a full log gets free again.
+    pub(super) fn begin_checkpoint(&mut self) -> usize {
         let is_delayed = self.checkpoint_retry().is_some_and(|retry_at| self.now < retry_at);
-        if !is_due || is_delayed || self.checkpoints.is_running || self.map.is_read_only() {
+        if is_delayed || !self.is_checkpoint_due() {
             return 0;
         }
         self.checkpoint(None);
@@ -66,7 +77,7 @@ impl Driver {
     pub(super) fn checkpoint(&mut self, reply: Option<mpsc::Sender<Result<Answer, Error>>>) {
         match self.map.begin(Request::Checkpoint) {
             Ok(id) => {
-                self.checkpoints.is_running = true;
+                self.checkpoints.running = Some(id);
                 self.checkpoints.is_wanted = false;
                 self.operations.insert(id, Running::new(Owner::Checkpoint { reply }));
             }
@@ -81,10 +92,13 @@ impl Driver {
 
     pub(super) fn checkpoint_ended(
         &mut self,
+        id: OperationId,
         reply: Option<mpsc::Sender<Result<Answer, Error>>>,
         result: Result<Done, Error>,
     ) {
-        self.checkpoints.is_running = false;
+        if self.checkpoints.running == Some(id) {
+            self.checkpoints.running = None;
+        }
         if result.is_ok() {
             self.checkpoints.failing = None;
             let keep = self.map.keep_from(Ring::LEADER).unwrap_or(Number(0));
@@ -106,8 +120,9 @@ impl Driver {
         }
     }
 
-    /// The time of the next checkpoint after one that failed.
+    /// The time at which a checkpoint that is due may begin, after one that failed.
     pub(super) fn checkpoint_retry(&self) -> Option<Nanos> {
-        self.checkpoints.failing.map(|failing| failing.retry_at)
+        let failing = self.checkpoints.failing.filter(|_| self.is_checkpoint_due());
+        failing.map(|failing| failing.retry_at)
     }
 }

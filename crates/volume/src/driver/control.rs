@@ -8,7 +8,7 @@ use strake_volume_map::{Error, Request as MapRequest, Ring, Span, VolumeId};
 
 use super::steps::{Owner, Running};
 use super::{Driver, Port};
-use crate::limits::{LEAVES_PER_COMPARISON, PORTS_MAX};
+use crate::limits::{LEAVES_PER_COMPARISON, OPERATOR_REQUESTS_MAX, PORTS_MAX};
 use crate::request::{Answer, Control, Found, PoolStatus, Request, VolumeRow};
 
 /// The end of the pool.
@@ -19,6 +19,8 @@ pub(super) enum Ending {
     Draining(Vec<mpsc::Sender<()>>),
     /// The last root is written.
     Writing(Vec<mpsc::Sender<()>>),
+    /// The pool ends without a root: I/Os in progress end, and nothing else.
+    Quitting(Vec<mpsc::Sender<()>>),
     /// The pool has ended.
     Ended,
 }
@@ -29,13 +31,20 @@ impl Driver {
         matches!(self.ending, Ending::No)
     }
 
+    /// True while the pool ends without a root.
+    pub(super) fn is_quitting(&self) -> bool {
+        matches!(self.ending, Ending::Quitting(_))
+    }
+
     /// Takes messages of control threads.
     pub(super) fn take_control(&mut self) -> usize {
         let mut count = 0;
-        if self.needs_root() {
+        if self.needs_root() && self.is_serving() {
             return 0;
         }
-        while let Ok(message) = self.control.try_recv() {
+        while self.operator_requests < OPERATOR_REQUESTS_MAX
+            && let Ok(message) = self.control.try_recv()
+        {
             count += 1;
             match message {
                 Control::Request { request, reply } => self.take_request(request, reply),
@@ -51,6 +60,7 @@ impl Driver {
                     }
                 }
                 Control::Stop { reply } => self.begin_end(reply),
+                Control::Quit { reply } => self.quit(reply),
             }
         }
         count
@@ -123,6 +133,7 @@ impl Driver {
     fn change(&mut self, request: MapRequest, reply: mpsc::Sender<Result<Answer, Error>>) {
         match self.map.begin(request) {
             Ok(id) => {
+                self.operator_requests += 1;
                 self.operations.insert(id, Running::new(Owner::Operator { reply }));
             }
             Err(error) => {
@@ -168,12 +179,30 @@ impl Driver {
     fn begin_end(&mut self, reply: mpsc::Sender<()>) {
         match &mut self.ending {
             Ending::No => self.ending = Ending::Draining(vec![reply]),
-            Ending::Draining(replies) | Ending::Writing(replies) => replies.push(reply),
+            Ending::Draining(replies) | Ending::Writing(replies) | Ending::Quitting(replies) => {
+                replies.push(reply);
+            }
             Ending::Ended => {
                 // A control thread that has stopped waiting needs no answer.
                 let _ = reply.send(());
             }
         }
+    }
+
+    /// Ends the pool without a root. I/Os that the device has not taken are not sent.
+    fn quit(&mut self, reply: mpsc::Sender<()>) {
+        for io in std::mem::take(&mut self.unsent) {
+            self.transfers.remove(io.token.0 as u32);
+        }
+        self.ending = match std::mem::replace(&mut self.ending, Ending::Ended) {
+            Ending::Draining(mut replies)
+            | Ending::Writing(mut replies)
+            | Ending::Quitting(mut replies) => {
+                replies.push(reply);
+                Ending::Quitting(replies)
+            }
+            Ending::No | Ending::Ended => Ending::Quitting(vec![reply]),
+        };
     }
 
     /// Continues the end of the pool: first everything in progress, then a root.
@@ -186,13 +215,18 @@ impl Driver {
             && self.transfers.len() == 0
             && self.log_write.is_none()
             && self.map.records(Ring::LEADER).len() == 0;
-        let is_over = is_idle || self.is_stuck();
+        let is_over = match self.ending {
+            Ending::Quitting(_) => self.transfers.len() == 0,
+            _ => is_idle || self.is_stuck(),
+        };
         match std::mem::replace(&mut self.ending, Ending::Ended) {
             Ending::Draining(replies) if is_over && !self.map.is_read_only() => {
                 self.checkpoint(None);
                 self.ending = Ending::Writing(replies);
             }
-            Ending::Draining(replies) | Ending::Writing(replies) if is_over => {
+            Ending::Draining(replies) | Ending::Writing(replies) | Ending::Quitting(replies)
+                if is_over =>
+            {
                 for reply in replies {
                     // A control thread that has stopped waiting needs no answer.
                     let _ = reply.send(());

@@ -10,7 +10,7 @@ use super::{Driver, Transfer};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Writing {
     last: Number,
-    /// I/Os in progress: two where the write continues at the start of the log.
+    /// I/Os in progress: several where the write continues at the start of the log.
     transfers: u32,
     is_failed: bool,
 }
@@ -28,13 +28,10 @@ impl Driver {
         let mut buffer = BufMut::alone(write.bytes.len());
         buffer.as_mut_slice().copy_from_slice(&write.bytes);
         let data = Sg::from(buffer.freeze());
-        let mut transfers = 1;
-        self.send_write(Transfer::Log, self.layout.log_block(write.sequence), data.slice(0, cut));
-        if cut < write.bytes.len() {
-            transfers = 2;
-            let rest = data.slice(cut, write.bytes.len() - cut);
-            self.send_write(Transfer::Log, self.layout.log_block(0), rest);
-        }
+        let (sequence, rest) = (write.sequence, data.slice(cut, data.len() - cut));
+        let mut transfers =
+            self.send_writes(Transfer::Log, self.layout.log_block(sequence), &data.slice(0, cut));
+        transfers += self.send_writes(Transfer::Log, self.layout.log_block(0), &rest);
         self.log_write = Some(Writing { last: write.last, transfers, is_failed: false });
         1
     }

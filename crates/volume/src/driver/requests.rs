@@ -264,6 +264,15 @@ impl Driver {
                 return false;
             }
             let first = request.rest.start.0;
+            if is_discard
+                && let Some(end) = self.map.unmapped_until(request.volume, (first / per) as u32)
+            {
+                // A leaf that does not exist is zero already.
+                let rest = &mut request.rest;
+                let skipped = (u64::from(end) * per - first).min(rest.blocks);
+                *rest = LbaRange::new(Lba(first + skipped), rest.blocks - skipped);
+                continue;
+            }
             let count = (per - first % per).min(request.rest.blocks);
             let blocks = Blocks { first: (first % per) as u16, count: count as u16 };
             let volume = request.volume;
@@ -360,6 +369,32 @@ impl Driver {
             Content::Flush => Op::Flush,
         };
         self.answer(port, token, op, error.map_or(Ok(()), Err));
+    }
+
+    /// Answers all requests as aborted, after the end of the pool. Buffers that the device may still use do not return.
+    pub(super) fn abort_requests(&mut self) {
+        let aborted = || Err(IoError::new(IoErrorKind::Aborted));
+        for request in self.requests.take_all() {
+            let HostRequest { port, token, content, .. } = request;
+            let op = match content {
+                Content::Read { at, .. } => Op::Read { at, data: SgMut::default() },
+                Content::SplitRead { at, .. } => Op::Read { at, data: SgMut::default() },
+                Content::Write { at, durability, .. } => {
+                    Op::Write { at, data: Sg::default(), durability }
+                }
+                Content::Discard { op } => op,
+                Content::Flush => Op::Flush,
+            };
+            self.answer(port, token, op, aborted());
+        }
+        for at in 0..self.ports.len() {
+            while let Some(port) = &mut self.ports[at]
+                && let Some(io) = port.requests.recv()
+            {
+                port.outstanding += 1;
+                self.answer(at as u32, io.token, io.op, aborted());
+            }
+        }
     }
 
     fn answer(&mut self, port: u32, token: Token, op: Op, result: Result<(), IoError>) {

@@ -12,7 +12,7 @@ use strake_volume_map::{
 
 use super::requests::HostPart;
 use super::{Driver, Transfer, io_error};
-use crate::limits::{COPIES_MAX, STARVED_DELETING, STARVED_MAX, TRANSFER_BYTES};
+use crate::limits::{COPIES_MAX, STARVED_DELETING, STARVED_MAX};
 use crate::request::Answer;
 use crate::store::root_bytes;
 
@@ -36,11 +36,13 @@ pub(super) struct Running {
     /// The first error of the step.
     error: Option<IoError>,
     copy: Option<Copying>,
+    /// Since when the operation waits for a free cluster.
+    starved_since: Option<Nanos>,
 }
 
 impl Running {
     pub(super) fn new(owner: Owner) -> Self {
-        Self { owner, transfers: 0, error: None, copy: None }
+        Self { owner, transfers: 0, error: None, copy: None, starved_since: None }
     }
 }
 
@@ -97,7 +99,11 @@ impl Driver {
         }
         match self.map.advance(id) {
             Progress::Do(step) => self.execute(id, step),
-            Progress::Wait(Wait::Space) => self.starved.push((id, self.now)),
+            Progress::Wait(Wait::Space) => {
+                let now = self.now;
+                let since = *self.running(id).starved_since.get_or_insert(now);
+                self.starved.push((id, since));
+            }
             Progress::Wait(Wait::Checkpoint) => self.checkpoints.is_wanted = true,
             Progress::Wait(_) => {}
             Progress::Finished(result) => self.finish(id, result),
@@ -105,16 +111,14 @@ impl Driver {
     }
 
     fn execute(&mut self, id: OperationId, step: Step) {
+        self.running(id).error = None;
         match step {
             Step::Write { cluster, blocks, stability } => {
                 self.write_blocks(id, cluster, blocks, stability);
             }
             Step::Copy { parts, to, data } => {
-                if self.copies.active < COPIES_MAX {
-                    self.begin_copy(id, parts, to, data);
-                } else {
-                    self.copies.waiting.push_back((id, parts, to, data));
-                }
+                self.copies.waiting.push_back((id, parts, to, data));
+                self.begin_copies();
             }
             Step::Flush => {
                 self.running(id).transfers = 1;
@@ -161,6 +165,15 @@ impl Driver {
         self.send(Transfer::Step { operation: id }, Op::Write { at, data, durability });
     }
 
+    /// Begins the copies for which there is memory.
+    fn begin_copies(&mut self) {
+        while self.copies.active < COPIES_MAX
+            && let Some((id, parts, to, data)) = self.copies.waiting.pop_front()
+        {
+            self.begin_copy(id, parts, to, data);
+        }
+    }
+
     fn begin_copy(
         &mut self,
         id: OperationId,
@@ -168,14 +181,13 @@ impl Driver {
         to: ClusterId,
         data: Option<Blocks>,
     ) {
-        self.copies.active += 1;
         let all: Vec<_> = parts.iter().map(|part| part.blocks).chain(data).collect();
         let runs = runs_of(all);
         let (Some(first), Some(last)) = (runs.first().copied(), runs.last()) else {
             // Nothing is missing.
-            self.copies.active -= 1;
             return self.map.completed(id);
         };
+        self.copies.active += 1;
         let count = (last.end() - u32::from(first.first)) as u16;
         let mut rest = SgMut::from(BufMut::alone(self.layout.bytes_of(count)));
         let back = Reunion::of(&rest);
@@ -198,9 +210,14 @@ impl Driver {
             let mut piece = rest.split_to(self.layout.bytes_of(part.blocks.count));
             match part.source {
                 From::Cluster(cluster) => {
-                    self.running(id).transfers += 1;
-                    let at = self.layout.cluster(cluster, part.blocks);
-                    self.send(Transfer::Step { operation: id }, Op::Read { at, data: piece });
+                    let mut at = self.layout.cluster(cluster, part.blocks);
+                    while !piece.is_empty() {
+                        let bytes = piece.len().min(self.transfer_bytes);
+                        let data = piece.split_to(bytes);
+                        self.running(id).transfers += 1;
+                        self.send(Transfer::Step { operation: id }, Op::Read { at, data });
+                        at = at.plus(bytes as u64 >> self.layout.block_size.shift());
+                    }
                 }
                 From::Zeroes => {
                     let bytes = piece.len();
@@ -259,14 +276,21 @@ impl Driver {
         }
         let was_copy = running.copy.take().is_some();
         match running.error {
-            Some(_) => self.map.failed(id),
+            Some(error) => {
+                // Whether a device that is gone has executed a write is unknown. No cluster may be used again.
+                if matches!(
+                    error.kind,
+                    IoErrorKind::Timeout | IoErrorKind::Aborted | IoErrorKind::Gone
+                ) {
+                    self.map.log_failed();
+                }
+                self.map.failed(id);
+            }
             None => self.map.completed(id),
         }
         if was_copy {
             self.copies.active -= 1;
-            if let Some((id, parts, to, data)) = self.copies.waiting.pop_front() {
-                self.begin_copy(id, parts, to, data);
-            }
+            self.begin_copies();
         }
     }
 
@@ -281,14 +305,13 @@ impl Driver {
             return self.step_part_ended(id);
         };
         let data = Sg::from(buffer.freeze());
+        let mut count = 0;
         for run in &copy.runs {
             let offset = self.layout.bytes_of(run.first - copy.first);
             let data = data.slice(offset, self.layout.bytes_of(run.count));
-            let at = self.layout.cluster(copy.to, *run);
-            let durability = Durability::Fua;
-            self.send(Transfer::Step { operation: id }, Op::Write { at, data, durability });
+            let at = self.layout.cluster(copy.to, *run).bytes(self.layout.block_size);
+            count += self.send_writes(Transfer::Step { operation: id }, at, &data);
         }
-        let count = copy.runs.len() as u32;
         let running = self.running(id);
         running.transfers = count;
         running.copy = Some(Copying { is_writing: true, ..copy });
@@ -299,14 +322,10 @@ impl Driver {
         if bytes.len() as u64 > self.layout.header.root_bytes {
             return self.map.failed(id);
         }
-        let mut at = self.layout.root(place);
-        self.running(id).transfers = bytes.len().div_ceil(TRANSFER_BYTES) as u32;
-        for chunk in bytes.chunks(TRANSFER_BYTES) {
-            let mut buffer = BufMut::alone(chunk.len());
-            buffer.as_mut_slice().copy_from_slice(chunk);
-            self.send_write(Transfer::Step { operation: id }, at, Sg::from(buffer.freeze()));
-            at += chunk.len() as u64;
-        }
+        let mut buffer = BufMut::alone(bytes.len());
+        buffer.as_mut_slice().copy_from_slice(bytes);
+        let (at, data) = (self.layout.root(place), Sg::from(buffer.freeze()));
+        self.running(id).transfers = self.send_writes(Transfer::Step { operation: id }, at, &data);
     }
 
     /// Ends the pace steps of the last turn.
@@ -316,18 +335,30 @@ impl Driver {
         paced.len()
     }
 
-    /// Ends waits for space that nothing will end: the write fails, and its host may repeat it.
+    /// Time for which a write waits for a free cluster.
+    pub(super) fn starved_limit(&self) -> Nanos {
+        if self.is_sweeping() { STARVED_DELETING } else { STARVED_MAX }
+    }
+
+    /// True if the space of deleted volumes returns.
+    fn is_sweeping(&self) -> bool {
+        self.sweeps.is_running || self.sweeps.is_due
+    }
+
+    /// Ends waits for space that have lasted too long, or that nothing can end: the write fails, and its host may repeat
+    /// it.
     pub(super) fn settle_starved(&mut self) -> usize {
         if self.starved.is_empty() {
             return 0;
         }
-        let is_deleting = self.map.dying().next().is_some();
-        let is_alone = self.operations.len() == self.starved.len() && self.transfers.len() == 0;
-        let limit = if is_deleting { STARVED_DELETING } else { STARVED_MAX };
-        let now = self.now;
-        let is_over = |since: Nanos| (is_alone && !is_deleting) || now.0 >= since.0 + limit.0;
-        let over: Vec<_> =
-            self.starved.iter().filter(|(_, since)| is_over(*since)).copied().collect();
+        let is_alone = self.operations.len() == self.starved.len()
+            && self.transfers.len() == 0
+            && self.map.woken().is_none();
+        let is_vain = !self.is_serving() || (is_alone && !self.is_sweeping());
+        let (limit, now) = (self.starved_limit(), self.now);
+        let is_over = |since: Nanos| is_vain || now.0 >= since.0 + limit.0;
+        let starved = self.starved.iter();
+        let over: Vec<_> = starved.filter(|(_, since)| is_over(*since)).copied().collect();
         for (id, _) in &over {
             self.map.cancel(*id);
         }
@@ -348,6 +379,7 @@ impl Driver {
                 self.part_completed(request, result);
             }
             Owner::Operator { reply } => {
+                self.operator_requests -= 1;
                 if let Ok(Done::Dying(_)) = result {
                     self.sweeps.is_due = true;
                 }
@@ -362,13 +394,14 @@ impl Driver {
                 // After a failure, the next deletion or the next start begins it again.
                 self.sweeps = Sweeps { is_running: false, is_due: result.is_ok() };
             }
-            Owner::Checkpoint { reply } => self.checkpoint_ended(reply, result),
+            Owner::Checkpoint { reply } => self.checkpoint_ended(id, reply, result),
         }
     }
 
     /// Begins to return the space of a deleted volume, one volume at a time.
     pub(super) fn sweep(&mut self) -> usize {
-        if !self.sweeps.is_due || self.sweeps.is_running || self.map.needs_roots() {
+        let is_possible = self.is_serving() && !self.map.needs_roots();
+        if !self.sweeps.is_due || self.sweeps.is_running || !is_possible {
             return 0;
         }
         let Some(volume) = self.map.dying().next() else {

@@ -117,6 +117,110 @@ fn a_pool_whose_roots_cannot_be_written_for_long_serves_only_reads() {
     assert_eq!(world.read(volume, 600, 2), [6, 7]);
 }
 
+#[test]
+fn a_full_log_gets_free_after_roots_failed_during_a_deletion() {
+    for failing in (0..400).step_by(20) {
+        let device = drive(64, 1);
+        let layout = small(&*device, 64, 16);
+        let mut world = World::create(device, &layout);
+        let leaf = 64 * 1008;
+        let volume = world.create_volume("vm1", 50 * leaf);
+        let other = world.create_volume("vm2", 640);
+        for at in 0..50 {
+            world.write(volume, at * leaf, &[at + 1], CACHED).expect("written");
+        }
+        let roots = blocks(layout.header.root_at, 2 * layout.header.root_bytes);
+        let rule = fail(&world, Ops::WRITE, roots);
+        world.ask(Request::Delete { volume }).expect("deleted");
+        (0..failing).for_each(|_| world.turn());
+        world.device.plan().remove(rule);
+        world.write(other, 0, &[9], CACHED).expect("the log gets free");
+        assert_eq!(world.settle().space.in_use, 1, "failing for {failing} turns");
+        world.write(other, 64, &[8], CACHED).expect("written");
+    }
+}
+
+#[test]
+fn a_write_that_waits_for_space_fails_in_time_although_space_is_used_by_others() {
+    let (mut world, _) = world();
+    let [one, two] = ["one", "two"].map(|text| world.create_volume(text, 64 * 64));
+    for index in 0..64 {
+        world.write(one, index * 64, &[1], CACHED).expect("written");
+    }
+    let starved = world.submit(two, super::world::write_op(0, &[1], CACHED));
+    let mut answered = None;
+    for round in 0..40_000 {
+        // Each discard wakes the waiting write, and the next write of the other volume is older in the queue.
+        let _ =
+            world.send(Request::SetPolicy { volume: one, policy: crate::SpacePolicy::default() });
+        world.turn();
+        answered = world.take(starved);
+        if answered.is_some() {
+            assert!(round < 8_000, "it waits for one second of 200 us per turn");
+            break;
+        }
+    }
+    let answered = answered.expect("it does not wait forever");
+    assert_eq!(answered.result.expect_err("no space").kind, IoErrorKind::NoSpace);
+}
+
+#[test]
+fn every_request_is_answered_when_the_pool_ends() {
+    let (mut world, layout) = world();
+    let volume = world.create_volume("vm1", 640);
+    world.write(volume, 0, &[1], CACHED).expect("written");
+    let all = blocks(layout.header.data_at, layout.header.bytes - layout.header.data_at);
+    world.device.plan().add(Rule::new(Ops::ANY, Effect::Hang).within(all));
+    let mut tokens = vec![
+        world.submit(volume, super::world::read_op(0, 1)),
+        world.submit(volume, super::world::write_op(0, &[2], CACHED)),
+        world.submit(volume, super::world::write_op(64, &[2], CACHED)),
+        world.submit(volume, super::world::read_op(0, 100)),
+    ];
+    (0..10).for_each(|_| world.turn());
+    // This one is not accepted yet.
+    tokens.push(world.submit(volume, super::world::write_op(1, &[2], CACHED)));
+    world.end_pool();
+    world.turn();
+    for token in tokens {
+        let done = world.take(token).expect("it is answered");
+        assert_eq!(done.result.expect_err("the pool ended").kind, IoErrorKind::Aborted);
+    }
+    let late = world.submit(volume, super::world::write_op(1, &[2], CACHED));
+    world.turn();
+    let late = world.take(late).expect("it is answered");
+    assert_eq!(late.result.expect_err("the pool ended").kind, IoErrorKind::Aborted);
+}
+
+#[test]
+fn hostile_headers_are_refused() {
+    let (mut world, layout) = world();
+    world.end();
+    let put = |header: &strake_ondisk::PoolHeader| {
+        let bytes = strake_ondisk::encode_pool_header(header, 2);
+        let queue = world.device.open_queue(strake_units::CoreIndex(0), 1).expect("the drive");
+        let mut wait = wait();
+        let mut blocking = strake_block::blocking::Blocking::new(queue, &mut wait);
+        let mut block = strake_block::BufMut::alone(BLOCK);
+        block.as_mut_slice().copy_from_slice(&bytes);
+        blocking.write_stable(Lba(0), block.freeze().into()).expect("written");
+    };
+    let open = || {
+        let device = Arc::clone(&world.device) as Arc<dyn BlockDevice>;
+        store::open(device, 9, &mut wait()).map(drop)
+    };
+    put(&layout.header);
+    open().expect("it opens");
+    let mut short = layout.header.clone();
+    short.log_bytes = 2 * POOL_BLOCK_BYTES as u64;
+    put(&short);
+    assert_eq!(open().expect_err("too short a log").kind, PoolErrorKind::Damaged);
+    let mut long = layout.header.clone();
+    (long.bytes, long.clusters) = (u64::MAX, u32::MAX);
+    put(&long);
+    assert_eq!(open().expect_err("beyond the device").kind, PoolErrorKind::Damaged);
+}
+
 fn read_bytes(device: &Drive, at: u64, bytes: usize) -> Vec<u8> {
     let queue = device.open_queue(strake_units::CoreIndex(0), 1).expect("the drive is there");
     let mut wait = wait();

@@ -2,7 +2,9 @@
 
 use strake_ondisk::{LogStart, POOL_BLOCK_BYTES};
 use strake_units::Uuid;
-use strake_volume_map::{Change, ClusterId, Number, Record, Ring, Shape, Start, VolumeId};
+use strake_volume_map::{
+    Change, ClusterId, Number, Record, Ring, Shape, Start, VolumeId, VolumesChange,
+};
 
 use crate::log::{Log, LogReader};
 
@@ -152,6 +154,26 @@ fn a_torn_write_ends_the_log_and_a_later_start_continues_before_its_rest() {
         let read = disk.restart(0, start(3, 12));
         assert_eq!(read, (1..=whole + 2).collect::<Vec<_>>());
     }
+}
+
+#[test]
+fn a_torn_write_without_a_whole_record_does_not_hide_a_start_with_the_same_number() {
+    let name = |at: u32| format!("{at:060}").parse().expect("a name");
+    let pairs = (0..64).map(|at| (VolumeId(1), VolumeId(at + 2), name(at))).collect();
+    let large = |nonce| Record {
+        change: Change::Volumes(VolumesChange::Snapshot(pairs), vec![Number(10)]),
+        ..record(10, 2, nonce)
+    };
+    let mut disk = Disk::new(start(1, 10));
+    disk.write(&records(1..10, 1, 10), &[]).expect("room");
+    disk.restart(0, start(2, 11));
+    let (_, blocks) = disk.write(&[large(11)], &[1]).expect("room");
+    assert!(blocks >= 2, "the record has two blocks, and the second is lost");
+    assert_eq!(disk.restart(0, start(2, 12)).len(), 9);
+    // This start has the same number, because no whole record of the other one exists.
+    disk.write(&records(10..14, 2, 12), &[]).expect("room");
+    disk.write(&records(14..16, 2, 12), &[]).expect("room");
+    assert_eq!(disk.restart(0, start(3, 13)), (1..16).collect::<Vec<_>>());
 }
 
 #[test]

@@ -98,6 +98,11 @@ impl<B: Below> World<B> {
         })
     }
 
+    /// Removes the pool, whose users remain.
+    pub(super) fn end_pool(&mut self) {
+        (self.poller, self.pool) = (None, None);
+    }
+
     /// Ends the pool as kill -9 does.
     pub(super) fn end(&mut self) {
         self.queues.clear();

@@ -2572,7 +2572,7 @@ pub struct DoctorCheck {
 /// client may show a request in its own way, such as a button.
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct TextPart {
     /// Bytes of the request when it was serialized as this message without this field; 0 for words and from older
     /// daemons. A client whose own serialization is shorter does not know a field of the request, and shows the whole
@@ -2583,7 +2583,7 @@ pub struct TextPart {
     /// empty, in capitals or "...", or, of a member, 4294967295.
     #[prost(
         oneof = "text_part::Part",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 59, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 59, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 60, 61, 62, 63, 64, 65, 66, 67, 68, 69, 70, 71, 72"
     )]
     #[serde(flatten)]
     pub part: ::core::option::Option<text_part::Part>,
@@ -2594,7 +2594,7 @@ pub mod text_part {
     /// empty, in capitals or "...", or, of a member, 4294967295.
     #[derive(serde::Serialize, serde::Deserialize)]
     #[serde(rename_all = "snake_case")]
-    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum Part {
         #[prost(string, tag = "1")]
         Words(::prost::alloc::string::String),
@@ -2714,6 +2714,32 @@ pub mod text_part {
         ListAudit(super::ListAuditRequest),
         #[prost(message, tag = "58")]
         VerifyAudit(super::VerifyAuditRequest),
+        #[prost(message, tag = "60")]
+        ListPools(super::ListPoolsRequest),
+        #[prost(message, tag = "61")]
+        GetPool(super::GetPoolRequest),
+        #[prost(message, tag = "62")]
+        CreatePool(super::CreatePoolRequest),
+        #[prost(message, tag = "63")]
+        DestroyPool(super::DestroyPoolRequest),
+        #[prost(message, tag = "64")]
+        ListVolumes(super::ListVolumesRequest),
+        #[prost(message, tag = "65")]
+        GetVolume(super::GetVolumeRequest),
+        #[prost(message, tag = "66")]
+        CreateVolume(super::CreateVolumeRequest),
+        #[prost(message, tag = "67")]
+        ResizeVolume(super::ResizeVolumeRequest),
+        #[prost(message, tag = "68")]
+        SetVolume(super::SetVolumeRequest),
+        #[prost(message, tag = "69")]
+        DestroyVolume(super::DestroyVolumeRequest),
+        #[prost(message, tag = "70")]
+        CreateSnapshots(super::CreateSnapshotsRequest),
+        #[prost(message, tag = "71")]
+        CloneSnapshot(super::CloneSnapshotRequest),
+        #[prost(message, tag = "72")]
+        RollbackVolume(super::RollbackVolumeRequest),
     }
 }
 /// Wait until an array reaches a state; the client gets the array again and again.

@@ -194,8 +194,36 @@ fn export(name: &str) -> String {
     format!("export/{name}")
 }
 
+fn pool(name: &str) -> String {
+    format!("pool/{name}")
+}
+
+fn volume(name: &str) -> String {
+    format!("volume/{name}")
+}
+
 fn daemon() -> String {
     "daemon".to_owned()
+}
+
+/// A size in the largest unit that has no remainder, such as `10GiB`; empty for 0.
+fn exact(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["", "KiB", "MiB", "GiB", "TiB", "PiB"];
+    if bytes == 0 {
+        return String::new();
+    }
+    let unit = (bytes.trailing_zeros() as usize / 10).min(UNITS.len() - 1);
+    format!("{}{}", bytes >> (10 * unit), UNITS[unit])
+}
+
+/// A quota, such as `10GiB`; 0 is `none`.
+fn quota(bytes: u64) -> String {
+    if bytes == 0 { "none".to_owned() } else { exact(bytes) }
+}
+
+/// The volumes and names of snapshots to take, as pairs of words.
+fn pairs(snapshots: &[api::NewSnapshot]) -> Vec<String> {
+    snapshots.iter().flat_map(|new| [new.volume.clone(), new.name.clone()]).collect()
 }
 
 /// Declares the requests. Each row has the variant of `Part`, the request type, and the command. A request that changes
@@ -326,6 +354,40 @@ requests! {
         .flag(r.mode == "repair", "--repair")
         .flag(r.mode == "trust_data", "--trust-data") => array(&r.name), false;
     ChangeScrub ChangeScrubRequest |r| line("array scrub").word(&r.action).needed(&r.name) => array(&r.name), false;
+    ListPools ListPoolsRequest |_r| line("pool list");
+    GetPool GetPoolRequest |r| line("pool show").needed(&r.name);
+    CreatePool CreatePoolRequest |r| line("pool create")
+        .choice("", &r.name, "POOL")
+        .choice("", &r.array, "ARRAY")
+        .flag(r.overwrite, "--overwrite") => pool(&r.name), r.dry_run, Overwrite: overwrite = true;
+    DestroyPool DestroyPoolRequest |r| line("pool destroy").needed(&r.name).flag(r.force, "--force")
+        => pool(&r.name), r.dry_run, Force: force = true;
+    ListVolumes ListVolumesRequest |r| line(if r.kind == "snapshot" { "snapshot list" } else { "volume list" })
+        .word(&r.pool);
+    GetVolume GetVolumeRequest |r| line("volume show").needed(&r.name);
+    CreateVolume CreateVolumeRequest |r| line("volume create")
+        .choice("", &r.name, "POOL/NAME")
+        .choice("", &exact(r.size_bytes), "SIZE")
+        .flag(r.thick, "--thick")
+        .text("--quota", &exact(r.quota_bytes)) => volume(&r.name), r.dry_run;
+    ResizeVolume ResizeVolumeRequest |r| line("volume resize")
+        .needed(&r.name)
+        .choice("", &exact(r.size_bytes), "SIZE")
+        .flag(r.discard_tail, "--discard-tail") => volume(&r.name), r.dry_run;
+    SetVolume SetVolumeRequest |r| line("volume set")
+        .needed(&r.name)
+        .flag(r.thick == Some(true), "--thick")
+        .flag(r.thick == Some(false), "--thin")
+        .value("--quota", r.quota_bytes.map(quota)) => volume(&r.name), false;
+    DestroyVolume DestroyVolumeRequest |r| line("volume destroy").needed(&r.name) => volume(&r.name), r.dry_run;
+    CreateSnapshots CreateSnapshotsRequest |r| line("snapshot create").words(&pairs(&r.snapshots))
+        => volume(r.snapshots.first().map_or("", |new| new.volume.as_str())), r.dry_run;
+    CloneSnapshot CloneSnapshotRequest |r| line("volume clone")
+        .needed(&r.snapshot)
+        .choice("", &r.name, "POOL/NAME") => volume(&r.name), r.dry_run;
+    RollbackVolume RollbackVolumeRequest |r| line("snapshot rollback")
+        .needed(&r.name)
+        .choice("", &r.snapshot, "SNAPSHOT") => volume(&r.name), r.dry_run;
     ListExports ListExportsRequest |_r| line("export list");
     CreateExport CreateExportRequest |r| line("export create")
         .needed(&r.array)

@@ -22,7 +22,8 @@ impl EachRequest for Fields {
         let default = serde_json::to_value(R::default()).expect("it has a JSON form");
         let names = default.as_object().expect("a message is an object").keys();
         for name in names.filter(|name| !UNTYPED.contains(&name.as_str())) {
-            let values = [json!(true), json!(7), json!("repair"), json!(["one", "two"])];
+            let snapshots = json!([{ "volume": "tank/vm1", "name": "before" }]);
+            let values = [json!(true), json!(7), json!("repair"), json!(["one", "two"]), snapshots];
             let differs = values.into_iter().any(|value| {
                 let mut changed = default.clone();
                 changed[name] = value;
@@ -87,6 +88,35 @@ fn requests_are_typed_as_operators_type_them() {
         ..Default::default()
     };
     check(&settings, "array set tank --auto-replace on --scrub-every 14d --scrub-repair off");
+    check(&api::CreatePoolRequest::default(), "pool create POOL ARRAY");
+    let volume = api::CreateVolumeRequest {
+        name: "tank/vm1".into(),
+        size_bytes: 100 << 30,
+        quota_bytes: (1 << 30) + 512,
+        ..Default::default()
+    };
+    check(&volume, "volume create tank/vm1 100GiB --quota 1073742336");
+    check(
+        &api::CreateVolumeRequest { size_bytes: 0, ..volume },
+        "volume create tank/vm1 SIZE --quota 1073742336",
+    );
+    let new =
+        |volume: &str, name: &str| api::NewSnapshot { volume: volume.into(), name: name.into() };
+    check(
+        &api::CreateSnapshotsRequest {
+            snapshots: vec![new("tank/db", "db-1"), new("tank/log", "log-1")],
+            dry_run: false,
+        },
+        "snapshot create tank/db db-1 tank/log log-1",
+    );
+    let name = || "tank/vm1".to_owned();
+    let set = |thick, quota_bytes| api::SetVolumeRequest { name: name(), thick, quota_bytes };
+    check(&set(Some(false), Some(0)), "volume set tank/vm1 --thin --quota none");
+    check(&set(Some(true), None), "volume set tank/vm1 --thick");
+    check(
+        &api::RollbackVolumeRequest { name: name(), ..Default::default() },
+        "snapshot rollback tank/vm1 SNAPSHOT",
+    );
     check(&replace("tank", Some(2), ""), "array replace tank --member 2 --with DRIVE");
     check(&replace("tank", None, "sda"), "array replace tank --member N --with sda");
     // The record of commands has no placeholder.
@@ -177,7 +207,7 @@ fn a_part_has_the_names_of_the_proto_file_as_json() {
     let back: Vec<TextPart> = serde_json::from_value(json).expect("it reads back");
     assert_eq!(back, text.parts);
     // What a newer version wrote to the file of events.
-    let newer: Value = json!([{ "words": "see " }, { "get_volume": { "name": "v" } }]);
+    let newer: Value = json!([{ "words": "see " }, { "get_planet": { "name": "v" } }]);
     let newer: Vec<TextPart> = serde_json::from_value(newer).expect("it is passed over");
     assert_eq!(shown(&newer, "other"), "other (written by a newer version of strake)");
     let newer = json!([{ "get_array": { "name": "tank", "at": 7 }, "part_bytes": 10 }]);

@@ -13,9 +13,11 @@ pub mod job;
 pub mod log;
 pub mod mistakes;
 pub mod parse;
+pub mod pool;
 pub mod spare;
 pub mod top;
 pub mod trace;
+pub mod volume;
 
 use crate::error::CliError;
 use crate::output::{Color, Format, Output};
@@ -27,8 +29,8 @@ use std::time::Duration;
 /// Software RAID for NVMe drives.
 ///
 /// Exit codes: 0 success or healthy, 1 degraded, 2 failed, 3 the command cannot be executed as given, 4 unknown (for
-/// example, the daemon cannot be reached). `status`, `array show`, `drive smart` and `wait`
-/// report health with these codes.
+/// example, the daemon cannot be reached). `status`, `array show`, `pool show`, `drive smart` and
+/// `wait` report health with these codes.
 #[derive(Debug, Parser)]
 #[command(name = "strake", version, propagate_version = true, arg_required_else_help = true)]
 #[command(disable_help_subcommand = true, max_term_width = 100)]
@@ -160,7 +162,34 @@ pub enum Command {
   strake job set tank/rebuild --priority 90"
     )]
     Job(job::JobVerb),
-    /// Exports: access paths of clients to arrays.
+    /// Pools: arrays whose space is divided into volumes.
+    #[command(
+        subcommand,
+        arg_required_else_help = true,
+        after_help = "Examples:
+  strake pool create data tank
+  strake pool list"
+    )]
+    Pool(pool::PoolVerb),
+    /// Volumes of pools.
+    #[command(
+        subcommand,
+        arg_required_else_help = true,
+        after_help = "Examples:
+  strake volume create data/vm1 10G
+  strake volume list"
+    )]
+    Volume(volume::VolumeVerb),
+    /// Snapshots of volumes.
+    #[command(
+        subcommand,
+        arg_required_else_help = true,
+        after_help = "Examples:
+  strake snapshot create data/vm1 now
+  strake snapshot list"
+    )]
+    Snapshot(volume::SnapshotVerb),
+    /// Exports: access paths of clients to arrays and volumes.
     #[command(
         subcommand,
         arg_required_else_help = true,
@@ -281,8 +310,8 @@ pub enum Command {
   strake bench list"
     )]
     Bench(BenchArgs),
-    /// Print a completion script for a shell. The script also completes the names of arrays, drives, exports, hosts and
-    /// jobs, which the daemon knows.
+    /// Print a completion script for a shell. The script also completes the names of arrays, drives, exports, hosts, jobs,
+    /// pools, volumes and snapshots, which the daemon knows.
     #[command(after_help = "Examples:
   strake completions bash > /etc/bash_completion.d/strake
   strake completions zsh > /usr/share/zsh/site-functions/_strake")]

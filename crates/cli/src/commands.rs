@@ -14,10 +14,13 @@ pub mod host;
 pub mod iostat;
 pub mod job;
 pub mod log;
+pub mod pool;
+pub mod snapshot;
 pub mod spare;
 pub mod status;
 pub mod top;
 pub mod trace;
+pub mod volume;
 
 /// Warnings of an answer go to standard error, in either format.
 fn warn(warnings: &[String]) {

@@ -14,7 +14,9 @@ use strake_api::v1::drive_service_client::DriveServiceClient;
 use strake_api::v1::event_service_client::EventServiceClient;
 use strake_api::v1::export_service_client::ExportServiceClient;
 use strake_api::v1::job_service_client::JobServiceClient;
+use strake_api::v1::pool_service_client::PoolServiceClient;
 use strake_api::v1::spare_service_client::SpareServiceClient;
+use strake_api::v1::volume_service_client::VolumeServiceClient;
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint};
 use tower::service_fn;
@@ -104,6 +106,20 @@ impl Connection {
     #[must_use]
     pub fn exports(&self) -> ExportServiceClient<Channel> {
         ExportServiceClient::new(self.channel.clone())
+            .max_decoding_message_size(strake_api::limits::MESSAGE_BYTES_MAX)
+    }
+
+    /// Calls about pools.
+    #[must_use]
+    pub fn pools(&self) -> PoolServiceClient<Channel> {
+        PoolServiceClient::new(self.channel.clone())
+            .max_decoding_message_size(strake_api::limits::MESSAGE_BYTES_MAX)
+    }
+
+    /// Calls about volumes and snapshots.
+    #[must_use]
+    pub fn volumes(&self) -> VolumeServiceClient<Channel> {
+        VolumeServiceClient::new(self.channel.clone())
             .max_decoding_message_size(strake_api::limits::MESSAGE_BYTES_MAX)
     }
 

@@ -1,9 +1,9 @@
 //! What the process ends with. Scripts act on these, so they are part of the interface.
 
-use strake_api::v1::Array;
+use strake_api::v1::{Array, Pool};
 use tonic::Code;
 
-/// Exit codes, the same for every command. `status`, `array show`, `drive smart` and `wait` report health; commands
+/// Exit codes, the same for every command. `status`, `array show`, `pool show`, `drive smart` and `wait` report health; commands
 /// that change an object report success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Exit {
@@ -74,6 +74,16 @@ impl Exit {
             Self::Degraded
         } else {
             Self::Fine
+        }
+    }
+
+    /// The health of one pool.
+    #[must_use]
+    pub fn of_pool(pool: &Pool) -> Self {
+        match pool.state.as_str() {
+            "online" => Self::Fine,
+            "read-only" => Self::Degraded,
+            _ => Self::Failed,
         }
     }
 

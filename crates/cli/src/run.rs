@@ -2,8 +2,8 @@
 
 use crate::args::{Cli, Command, mistakes};
 use crate::commands::{
-    array, bench, config, daemon, drive, event, export, hook, host, iostat, job, log, spare,
-    status, top, trace,
+    array, bench, config, daemon, drive, event, export, hook, host, iostat, job, log, pool,
+    snapshot, spare, status, top, trace, volume,
 };
 use crate::error::{CliError, ErrorKind};
 use crate::exit::Exit;
@@ -93,6 +93,9 @@ async fn run(cli: Cli) -> Result<Exit, CliError> {
         Command::Drive(verb) => drive::run(verb, &socket()?, &out).await,
         Command::Spare(verb) => spare::run(verb, &socket()?, &out).await,
         Command::Job(verb) => job::run(verb, &socket()?, &out).await,
+        Command::Pool(verb) => pool::run(verb, &socket()?, &out).await,
+        Command::Volume(verb) => volume::run(verb, &socket()?, &out).await,
+        Command::Snapshot(verb) => snapshot::run(verb, &socket()?, &out).await,
         Command::Export(verb) => export::run(verb, &socket()?, &out).await,
         Command::Iostat(arguments) => iostat::run(arguments, &socket()?, &out).await,
         Command::Top(arguments) => top::run(arguments, &socket()?, &out).await,

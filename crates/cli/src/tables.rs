@@ -14,6 +14,7 @@ pub mod hook;
 pub mod host;
 pub mod job;
 pub mod log;
+pub mod pool;
 mod queue;
 pub mod rates;
 pub mod scrub;
@@ -23,6 +24,7 @@ pub mod stats;
 pub mod status;
 pub mod top;
 pub mod trace;
+pub mod volume;
 
 #[cfg(test)]
 mod tests;

@@ -5,10 +5,11 @@ use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 /// Commands for exports.
 #[derive(Debug, Subcommand)]
 pub enum ExportVerb {
-    /// Export an array to clients.
+    /// Export an array or a volume to clients.
     #[command(after_help = "Examples:
   strake export create tank --via nbd --listen unix:/run/strake/tank.sock
-  strake export create tank --via nbd --listen 127.0.0.1:10809 --read-only")]
+  strake export create tank --via nbd --listen 127.0.0.1:10809 --read-only
+  strake export create data/vm1 --via nbd --listen unix:/run/strake/vm1.sock")]
     Create(Create),
     /// List all exports with their statistics.
     #[command(after_help = "Examples:
@@ -92,8 +93,8 @@ pub struct ReferralAddress {
 /// `strake export create`.
 #[derive(Debug, Args)]
 pub struct Create {
-    /// Array to export.
-    #[arg(value_name = "ARRAY")]
+    /// Array to export; or volume or snapshot, POOL/NAME. An export of a snapshot is read-only.
+    #[arg(value_name = "ARRAY|VOLUME")]
     pub array: String,
     /// Protocol of the export.
     #[arg(long, value_enum, value_name = "PROTOCOL")]
@@ -102,7 +103,8 @@ pub struct Create {
     /// for NBD and 4420 for NVMe/TCP.
     #[arg(long, value_name = "ADDRESS")]
     pub listen: String,
-    /// Name of the export, which is also the export name for NBD clients [default: the array's name].
+    /// Name of the export, which is also the export name for NBD clients [default: the name of the
+    /// array or volume].
     #[arg(long)]
     pub name: Option<String>,
     /// Reject writes.
@@ -112,7 +114,7 @@ pub struct Create {
     /// repeated.
     #[arg(long, value_name = "NQN")]
     pub allow_host: Vec<String>,
-    /// NQN of the NVMe subsystem [default: derived from the array's UUID]. Exports with the same address and the same
+    /// NQN of the NVMe subsystem [default: derived from the UUID of the array or pool]. Exports with the same address and the same
     /// hosts can share a subsystem. Each export is a namespace of the subsystem.
     #[arg(long)]
     pub nqn: Option<String>,

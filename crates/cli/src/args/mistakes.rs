@@ -12,7 +12,7 @@ const TIPS_MAX: usize = 3;
 
 /// Words that other programs use for a command of Strake: the object, the words, and the commands. An empty object
 /// stands for every object that has the command.
-const COMMANDS: [(&str, &[&str], &[&str]); 21] = [
+const COMMANDS: [(&str, &[&str], &[&str]); 32] = [
     ("array", &["delete", "rm", "wipe"], &["destroy"]),
     ("array", &["remove"], &["fail", "unload", "destroy"]),
     ("array", &["start", "assemble", "open", "load", "run"], &["import"]),
@@ -26,6 +26,17 @@ const COMMANDS: [(&str, &[&str], &[&str]); 21] = [
     ("drive", &["attach", "add"], &["connect", "take"]),
     ("drive", &["detach", "remove", "delete"], &["disconnect", "release"]),
     ("drive", &["wipe", "erase", "zero", "format"], &["clean"]),
+    ("pool", &["delete", "rm", "remove"], &["destroy"]),
+    ("pool", &["new", "make", "add", "init"], &["create"]),
+    ("volume", &["delete", "rm", "remove"], &["destroy"]),
+    ("volume", &["new", "make", "add"], &["create"]),
+    ("volume", &["grow", "extend", "expand", "shrink", "reduce"], &["resize"]),
+    ("volume", &["copy"], &["clone"]),
+    ("volume", &["change", "modify", "quota"], &["set"]),
+    ("snapshot", &["delete", "rm", "remove"], &["destroy"]),
+    ("snapshot", &["new", "make", "add", "take"], &["create"]),
+    ("snapshot", &["restore", "revert", "merge"], &["rollback"]),
+    ("snapshot", &["compare", "changes"], &["diff"]),
     ("export", &["start", "add", "new"], &["create"]),
     ("job", &["stop", "kill", "delete", "remove"], &["cancel"]),
     ("job", &["start", "continue", "unpause"], &["resume"]),
@@ -37,7 +48,7 @@ const COMMANDS: [(&str, &[&str], &[&str]); 21] = [
 ];
 
 /// Words that other programs use without an object, and the commands of Strake.
-const OBJECTS: [(&[&str], &[&str]); 8] = [
+const OBJECTS: [(&[&str], &[&str]); 22] = [
     (&["delete"], &["array destroy"]),
     (&["delete-array", "remove-array"], &["array destroy"]),
     (&["logs", "history", "audit"], &["event list", "log list"]),
@@ -45,6 +56,20 @@ const OBJECTS: [(&[&str], &[&str]); 8] = [
     (&["blktrace", "slow", "latency"], &["trace", "array stats"]),
     (&["info", "health", "state"], &["status"]),
     (&["check", "verify"], &["doctor", "array scrub"]),
+    (&["zpool", "vg"], &["pool"]),
+    (&["zfs"], &["volume", "snapshot"]),
+    (&["lv", "zvol", "lun"], &["volume"]),
+    (&["snap", "snapshots"], &["snapshot"]),
+    (&["vgs", "vgdisplay"], &["pool list"]),
+    (&["vgcreate"], &["pool create"]),
+    (&["vgremove"], &["pool destroy"]),
+    (&["lvs", "lvdisplay"], &["volume list", "snapshot list"]),
+    (&["lvcreate"], &["volume create", "snapshot create"]),
+    (&["lvremove"], &["volume destroy", "snapshot destroy"]),
+    (&["lvresize", "lvextend", "lvreduce"], &["volume resize"]),
+    (&["lvchange"], &["volume set"]),
+    (&["lvconvert"], &["snapshot rollback"]),
+    (&["pvs", "pvdisplay"], &["drive list"]),
     (&["restart"], &["daemon restart"]),
 ];
 
@@ -208,8 +233,21 @@ mod tests {
         );
         check(
             "strake show",
-            "some similar subcommands exist: 'array show', 'drive show', 'export show'",
+            "some similar subcommands exist: 'array show', 'drive show', 'pool show'",
         );
+        check("strake volume rm data/vm1", "a similar subcommand exists: 'destroy'");
+        check("strake volume extend data/vm1 +1G", "a similar subcommand exists: 'resize'");
+        check("strake snapshot ls", "a similar subcommand exists: 'list'");
+        check("strake zpool list", "a similar subcommand exists: 'pool'");
+        check(
+            "strake zfs snapshot data/vm1@now",
+            "some similar subcommands exist: 'volume', 'snapshot'",
+        );
+        check(
+            "strake lvcreate -L 1G",
+            "some similar subcommands exist: 'volume create', 'snapshot create'",
+        );
+        check("strake rollback data/vm1", "a similar subcommand exists: 'snapshot rollback'");
         check("strake scrub tank", "a similar subcommand exists: 'array scrub'");
         check("strake delete tank", "a similar subcommand exists: 'array destroy'");
         check("strake aray", "a similar subcommand exists: 'array'");

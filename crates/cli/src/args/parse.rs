@@ -2,10 +2,11 @@
 
 use clap::ValueEnum;
 use std::convert::Infallible;
+use std::fmt;
 use std::num::ParseIntError;
 use std::str::FromStr;
 use std::time::Duration;
-use strake_units::ByteSize;
+use strake_units::{ByteSize, SizeError};
 
 /// Parses a size that fits in 32 bits, such as `128KiB`.
 ///
@@ -105,6 +106,58 @@ impl FromStr for Drives {
     }
 }
 
+/// A size of a volume: absolute, or a change of the present size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NewSize {
+    /// The new size.
+    To(ByteSize),
+    /// Larger by this size.
+    Plus(ByteSize),
+    /// Smaller by this size.
+    Minus(ByteSize),
+}
+
+impl FromStr for NewSize {
+    type Err = SizeError;
+
+    fn from_str(text: &str) -> Result<Self, SizeError> {
+        match (text.strip_prefix('+'), text.strip_prefix('-')) {
+            (Some(size), _) => size.parse().map(Self::Plus),
+            (_, Some(size)) => size.parse().map(Self::Minus),
+            _ => text.parse().map(Self::To),
+        }
+    }
+}
+
+impl fmt::Display for NewSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::To(size) => write!(f, "{size}"),
+            Self::Plus(size) => write!(f, "+{size}"),
+            Self::Minus(size) => write!(f, "-{size}"),
+        }
+    }
+}
+
+/// A quota in bytes; 0, in words `none`, is no quota.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quota(pub u64);
+
+impl FromStr for Quota {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "none" {
+            return Ok(Self(0));
+        }
+        match text.parse::<ByteSize>() {
+            Ok(ByteSize(0)) => Err("to remove the quota, write none".to_owned()),
+            Ok(ByteSize(bytes)) => Ok(Self(bytes)),
+            Err(why) => Err(format!("{why}; or none")),
+        }
+    }
+}
+
 /// A member of an array: its position, or its drive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MemberChoice {
@@ -133,7 +186,8 @@ pub fn word(choice: &impl ValueEnum) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Drives, every, strip};
+    use super::{Drives, NewSize, Quota, every, strip};
+    use strake_units::ByteSize;
 
     #[test]
     fn every_error_of_a_strip_size_states_the_valid_sizes() {
@@ -142,6 +196,24 @@ mod tests {
             let why = strip(wrong).expect_err("it is no strip");
             assert!(why.contains("from 4KiB to 1MiB"), "{wrong}: {why}");
         }
+    }
+
+    #[test]
+    fn sizes_of_volumes_are_absolute_or_changes() {
+        assert_eq!("10G".parse(), Ok(NewSize::To(ByteSize(10 << 30))));
+        assert_eq!("+10G".parse(), Ok(NewSize::Plus(ByteSize(10 << 30))));
+        assert_eq!("-10G".parse(), Ok(NewSize::Minus(ByteSize(10 << 30))));
+        for bad in ["", "+", "-", "--1G", "+-1G", "--dry-run", "1.5G"] {
+            assert!(bad.parse::<NewSize>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_quota_is_removed_by_a_word_and_not_by_zero() {
+        assert_eq!("none".parse(), Ok(Quota(0)));
+        assert_eq!("8k".parse(), Ok(Quota(8192)));
+        let why = "0".parse::<Quota>().expect_err("it is ambiguous");
+        assert!(why.contains("write none"), "{why}");
     }
 
     #[test]

@@ -49,6 +49,16 @@ fn bases(request: &str) -> Vec<Value> {
         "GetArrayRequest" | "WatchArrayRequest" | "GetScrubRequest" => {
             vec![json!({ "name": "tank" })]
         }
+        "CreateVolumeRequest" | "ResizeVolumeRequest" => {
+            vec![json!({ "name": "tank/vm1", "size_bytes": 1_073_741_824 })]
+        }
+        "SetVolumeRequest" => vec![
+            json!({ "name": "tank/vm1", "thick": true }),
+            json!({ "name": "tank/vm1", "quota_bytes": 0 }),
+        ],
+        "CreateSnapshotsRequest" => {
+            vec![json!({ "snapshots": [{ "volume": "tank/vm1", "name": "before" }] })]
+        }
         "SetExportRequest" => vec![json!({ "allow_hosts": ["nqn.a"], "deny_hosts": ["nqn.b"] })],
         "SetArrayRequest" => {
             vec![json!({ "auto_replace": true }), json!({ "scrub_every_s": 5000 })]

@@ -8,7 +8,8 @@ use std::mem;
 use std::path::PathBuf;
 use strake_api::v1::{
     Array, Drive, ListArraysRequest, ListDrivesRequest, ListExportsRequest, ListHooksRequest,
-    ListHostsRequest, ListJobsRequest, ListReferralsRequest, ListSparesRequest,
+    ListHostsRequest, ListJobsRequest, ListPoolsRequest, ListReferralsRequest, ListSparesRequest,
+    ListVolumesRequest, Volume,
 };
 use strake_wording::escaped;
 use tonic::Status;
@@ -68,6 +69,16 @@ pub(super) enum Names {
     Hosts,
     /// Jobs.
     Jobs,
+    /// Pools.
+    Pools,
+    /// Volumes.
+    Volumes,
+    /// Snapshots.
+    Snapshots,
+    /// Volumes and snapshots.
+    VolumesAndSnapshots,
+    /// Arrays, volumes and snapshots.
+    Exportable,
     /// Notification hooks.
     Hooks,
     /// Referrals.
@@ -104,6 +115,13 @@ impl Names {
         match (path, id, value) {
             ("array create" | "array undelete", _, "ARRAY") | ("hook add", ..) => None,
             ("export create", "nqn", _) | (_, "host_nqn", _) => None,
+            ("pool create", _, "POOL") | ("volume create" | "volume clone", _, "VOLUME") => None,
+            (_, _, "ARRAY|VOLUME") => Some(Self::Exportable),
+            (_, _, "POOL") => Some(Self::Pools),
+            ("volume show" | "volume destroy", _, "VOLUME") => Some(Self::VolumesAndSnapshots),
+            (_, _, "VOLUME") => Some(Self::Volumes),
+            (_, _, "SNAPSHOT" | "FROM") => Some(Self::Snapshots),
+            (_, _, "TO") => Some(Self::VolumesAndSnapshots),
             (_, _, "ARRAY" | "ARRAY|INTERVAL|COUNT") => Some(Self::Arrays),
             ("spare remove", _, "DRIVE") => Some(Self::Spares),
             (
@@ -186,6 +204,20 @@ impl Names {
                 let exports = answer.into_inner().exports;
                 exports.iter().map(|e| name(&e.name, format!("array {}", e.array))).collect()
             }
+            Self::Pools => {
+                let answer = daemon.pools().list_pools(ListPoolsRequest {}).await?.into_inner();
+                answer.pools.iter().map(|pool| name(&pool.name, &pool.state)).collect()
+            }
+            Self::Volumes => volumes(daemon, "volume").await?,
+            Self::Snapshots => volumes(daemon, "snapshot").await?,
+            Self::VolumesAndSnapshots => volumes(daemon, "").await?,
+            Self::Exportable => {
+                let arrays = arrays(daemon).await?;
+                let arrays = arrays.iter().map(|a| name(&a.name, a.states.join(", ")));
+                // An older daemon has no volumes.
+                let volumes = volumes(daemon, "").await.unwrap_or_default();
+                arrays.chain(volumes).collect()
+            }
             Self::Hosts => hosts(daemon).await?,
             Self::Jobs => {
                 let answer = daemon.jobs().list_jobs(ListJobsRequest::default()).await?;
@@ -201,6 +233,17 @@ impl Names {
             }
         })
     }
+}
+
+/// Returns the volumes, the snapshots, or, for an empty `kind`, both.
+async fn volumes(daemon: &Connection, kind: &str) -> Result<Vec<Name>, Status> {
+    let request = ListVolumesRequest { kind: kind.to_owned(), ..Default::default() };
+    let answer = daemon.volumes().list_volumes(request).await?.into_inner();
+    let remark = |volume: &Volume| match volume.origin.as_str() {
+        "" => volume.kind.clone(),
+        origin => format!("{} of {origin}", volume.kind),
+    };
+    Ok(answer.volumes.iter().map(|volume| name(&volume.name, remark(volume))).collect())
 }
 
 async fn arrays(daemon: &Connection) -> Result<Vec<Array>, Status> {

@@ -3,6 +3,7 @@
 mod arrays;
 mod fixtures;
 mod rest;
+mod volumes;
 
 use crate::tables::clock::Clock;
 use std::path::{Path, PathBuf};
@@ -66,7 +67,7 @@ fn whole(name: &str, at_80: &str, text: &str, width: usize) {
 
 #[test]
 fn every_golden_file_belongs_to_a_screen() {
-    let sources = ["arrays.rs", "rest.rs"].map(|file| {
+    let sources = ["arrays.rs", "rest.rs", "volumes.rs"].map(|file| {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/tables/tests").join(file);
         std::fs::read_to_string(path).expect("the source is there")
     });

@@ -38,7 +38,7 @@ fn script() -> Script {
         exports: vec![export],
         hosts: vec![Host { nqn: HOST.into(), state: "ready".into(), ..Host::default() }],
         jobs: vec![Job { id: "tank/rebuild".into(), ..Job::default() }],
-        ..Script::default()
+        ..crate::volumes::script()
     }
 }
 
@@ -73,6 +73,20 @@ fn names_of_the_daemon_complete_the_arguments_of_commands() {
     check(&served, "strake export set lun --deny-host nqn.", &[HOST, "nqn.a:back"]);
     check(&served, "strake host key nqn.2014-08.org.example:f", &[HOST]);
     check(&served, "strake job resume ", &["tank/rebuild"]);
+    check(
+        &served,
+        "strake export create --via nbd data/",
+        &["data/vm1", "data/copy", "data/before"],
+    );
+    check(&served, "strake pool create new t", &["tank"]);
+    check(&served, "strake pool show d", &["data"]);
+    check(&served, "strake volume list ", &["data", "log", "old"]);
+    check(&served, "strake volume resize ", &["data/vm1", "data/copy"]);
+    check(&served, "strake volume destroy data/b", &["data/before"]);
+    check(&served, "strake volume clone ", &["data/before"]);
+    check(&served, "strake snapshot create data/v", &["data/vm1"]);
+    check(&served, "strake snapshot rollback data/vm1 ", &["data/before"]);
+    check(&served, "strake snapshot diff data/before data/c", &["data/copy"]);
     check(&served, "strake array scrub st", &["start", "stop"]);
     let heard = served.heard();
     assert!(heard.iter().all(|request| request.starts_with("List")), "{heard:?}");
@@ -105,6 +119,9 @@ fn the_name_of_a_new_object_is_not_offered() {
     let served = Served::new("completion-new", script());
     check(&served, "strake array create t", &[]);
     check(&served, "strake hook add t", &[]);
+    check(&served, "strake pool create d", &[]);
+    check(&served, "strake volume create data/v", &[]);
+    check(&served, "strake volume clone data/before data/c", &[]);
 }
 
 /// History: the environment of the daemon's socket and the option were two ways, and only one was used.

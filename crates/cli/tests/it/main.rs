@@ -10,3 +10,4 @@ mod json;
 mod piped;
 mod screen;
 mod terminal;
+mod volumes;

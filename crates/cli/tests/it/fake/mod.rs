@@ -1,5 +1,7 @@
 //! A daemon that answers from a script, and the real `strake` binary against it.
 
+mod volumes;
+
 use std::pin::Pin;
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +14,9 @@ use strake_api::v1::drive_service_server::{DriveService, DriveServiceServer};
 use strake_api::v1::event_service_server::{EventService, EventServiceServer};
 use strake_api::v1::export_service_server::{ExportService, ExportServiceServer};
 use strake_api::v1::job_service_server::{JobService, JobServiceServer};
+use strake_api::v1::pool_service_server::PoolServiceServer;
 use strake_api::v1::spare_service_server::{SpareService, SpareServiceServer};
+use strake_api::v1::volume_service_server::VolumeServiceServer;
 use strake_api::v1::*;
 use strake_testkit::Folder;
 use tokio_stream::wrappers::UnixListenerStream;
@@ -39,6 +43,10 @@ pub struct Script {
     pub hosts: Vec<Host>,
     /// Answer to `ListJobs`.
     pub jobs: Vec<Job>,
+    /// Answer to `ListPools`.
+    pub pools: Vec<Pool>,
+    /// Answer to `ListVolumes`.
+    pub volumes: Vec<Volume>,
     /// Every change is refused with this.
     pub refusal: Option<(Code, &'static str)>,
 }
@@ -437,7 +445,9 @@ impl Served {
                 .add_service(AuditServiceServer::new(fake.clone()))
                 .add_service(EventServiceServer::new(fake.clone()))
                 .add_service(JobServiceServer::new(fake.clone()))
-                .add_service(SpareServiceServer::new(fake))
+                .add_service(SpareServiceServer::new(fake.clone()))
+                .add_service(PoolServiceServer::new(fake.clone()))
+                .add_service(VolumeServiceServer::new(fake))
                 .serve_with_incoming(UnixListenerStream::new(listener)),
         );
         Self { folder, heard, runtime: Some(runtime) }

@@ -173,6 +173,24 @@ pub const LIGHT_SETTLE: Duration = Duration::from_secs(4);
 /// firmware may have switched them.
 pub const LIGHTS_EVERY: Duration = Duration::from_secs(60);
 
+/// Time limit of the search for a pool on an array.
+pub const POOL_FIND_LIMIT: Duration = Duration::from_secs(20);
+
+/// Time limit to create a pool, or to read the map of a pool at a start.
+pub const POOL_OPEN_LIMIT: Duration = Duration::from_secs(120);
+
+/// Time limit of an answer of a pool. An answer about a snapshot waits for the I/O before it.
+pub const POOL_ANSWER_LIMIT: Duration = Duration::from_secs(30);
+
+/// Time limit of the last root of a pool that stops. Without this root, the next start reads more of the log.
+pub const POOL_STOP_LIMIT: Duration = Duration::from_secs(10);
+
+/// Interval in which the states of pools are read for metrics and events.
+pub const POOL_WATCH_EVERY: Duration = Duration::from_secs(5);
+
+/// Maximum number of snapshots of one request.
+pub const SNAPSHOTS_MAX: usize = 1000;
+
 /// Most findings of scrubs that are recorded of an array, beside those of the current scrub.
 pub const FINDINGS_MAX: usize = 1024;
 

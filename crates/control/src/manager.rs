@@ -131,6 +131,8 @@ pub struct Manager {
     pub(crate) stopping: bool,
     /// Names of arrays whose start was interrupted by a stop of the daemon after it had changed labels.
     pub(crate) cut_short: Vec<String>,
+    /// The last time the states of pools were read.
+    pub(crate) pools_watched: Option<Instant>,
 }
 
 impl Manager {
@@ -194,6 +196,7 @@ impl Manager {
             lights: Lights::default(),
             stopping: false,
             cut_short: Vec::new(),
+            pools_watched: None,
         })
     }
 

@@ -16,6 +16,11 @@ pub(crate) fn array_key(array: &str) -> String {
     format!("array {array}")
 }
 
+/// The key that reserves the pool on the array with this identity, and its volumes.
+pub(crate) fn pool_key(array: &str) -> String {
+    format!("the pool of array {array}")
+}
+
 /// True if `asked` means the array with this name and UUID. A text in the form of a UUID is never a name, so the UUID
 /// of one array cannot match the name of another.
 pub(crate) fn is_called(asked: &str, name: &str, uuid: &str) -> bool {

@@ -10,6 +10,7 @@ pub(crate) mod loss;
 pub(crate) mod meters;
 pub(crate) mod newest;
 pub(crate) mod offline;
+pub(crate) mod pool;
 pub(crate) mod prospect;
 pub(crate) mod records;
 pub(crate) mod running;

@@ -47,6 +47,7 @@ mod torn;
 mod unload;
 mod upgrade;
 mod upkeep;
+mod volumes;
 
 use testbed::{Testbed, control_in, drives_in, folder, impatient};
 
@@ -175,6 +176,7 @@ fn sample() -> Config {
             left_alone: Vec::new(),
         }],
         exports: vec![ExportRecord {
+            volume: None,
             name: "tank".into(),
             array: "u".into(),
             listen: "unix:/x".into(),

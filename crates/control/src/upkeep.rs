@@ -21,6 +21,7 @@ use crate::upkeep::lights::tend_lights;
 use crate::upkeep::lost::set_aside_lost;
 use crate::upkeep::member_config::record_on_members;
 use crate::upkeep::newest::note_newest;
+use crate::upkeep::pools::tend_pools;
 use crate::upkeep::prospects::look_at_prospects;
 use crate::upkeep::pulled::notice_pulled;
 use crate::upkeep::readd::readd_returned;
@@ -43,6 +44,7 @@ pub(crate) mod lights;
 pub(crate) mod lost;
 pub(crate) mod member_config;
 pub(crate) mod newest;
+pub(crate) mod pools;
 pub(crate) mod prospects;
 pub(crate) mod pulled;
 pub(crate) mod readd;
@@ -100,6 +102,7 @@ fn tend(control: &Control, pace: Pace) -> Result<(), ControlError> {
         end_pauses(m);
     })?;
     set_aside_lost(control)?;
+    tend_pools(control, pace)?;
     control.act(pace, "ask drives".to_owned(), ask_drives)?;
     if control.with(|m| m.slow.is_due())? {
         control.act(pace, "compare drives".to_owned(), compare_drives)?;

@@ -9,4 +9,6 @@ mod drives;
 mod events;
 mod exports;
 mod jobs;
+mod pools;
 mod spares;
+mod volumes;

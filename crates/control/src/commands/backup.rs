@@ -20,7 +20,7 @@ use crate::error::ControlError;
 use crate::events::{EventKind, Note};
 use crate::exports::keys::keys_of;
 use crate::exports::referral::referral_of;
-use crate::exports::requests::request_of;
+use crate::exports::requests::{Wanted, request_of};
 use crate::manager::Manager;
 use crate::names::name_warning;
 use crate::record::store::{
@@ -270,10 +270,20 @@ fn restore_export(
             if m.records.exports.contains(record) {
                 return Ok(false);
             }
+            refuse_volume(record)?;
             m.create_export(&request_of(record)).map(|change| change.result != "unchanged")
         }),
     };
     restored.note(format!("offer array {name} as {} on {}", record.name, record.listen), outcome);
+}
+
+/// Refuses to create the export of a volume from a backup: without its pool, it would offer the whole array.
+fn refuse_volume(record: &ExportRecord) -> Result<(), ControlError> {
+    let Some(volume) = &record.volume else { return Ok(()) };
+    Err(ControlError::state(format!(
+        "export {} offers volume {} of pool {}; create the export when the pool is open",
+        record.name, volume.id, volume.pool
+    )))
 }
 
 fn restore_spare(control: &Control, record: &SpareRecord, restored: &mut Restored) {
@@ -369,15 +379,16 @@ fn foresee_export(
     if foreseen.config.exports.contains(record) {
         return Ok(false);
     }
+    refuse_volume(record)?;
     let coming = foreseen.started.contains(&record.array);
     let known = foreseen.config.arrays.iter().find(|a| a.uuid == record.array);
     let array = match known.filter(|_| coming) {
-        Some(coming) => (coming.name.clone(), coming.uuid.clone()),
+        Some(coming) => Wanted::array(&coming.name, &coming.uuid),
         None => {
             let known = known.is_some().then(|| manager.find_running(&record.array));
             let none = || Err(foreseen.config.no_such_array(&record.array));
             let running = &manager.running[known.unwrap_or_else(none)?];
-            (running.array.name().to_string(), running.uuid())
+            Wanted::array(running.array.name().as_str(), running.uuid())
         }
     };
     let new = would_export(manager, &request_of(record), &foreseen.config, array)?;

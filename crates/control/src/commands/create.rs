@@ -24,6 +24,7 @@ use crate::manager::Manager;
 use crate::names::{array_key, array_name, fresh_uuid};
 use crate::record::store::{ArrayRecord, ScrubRecord, Settings};
 use crate::state::offline::geometry_message;
+use crate::state::pool::PoolSlot;
 use crate::state::running::Running;
 
 /// Default strip size.
@@ -151,7 +152,9 @@ fn adopt_new(
     let what = format!("array {} was created on {} drives", array.name(), drives.len());
     manager.record(Note::of_array(EventKind::ArrayCreated, &array.name(), what));
     let drives = drives.iter().cloned().map(Some).collect();
-    manager.running.push(Running::new(array, drives, true, (0, Recovery::default())));
+    let mut running = Running::new(array, drives, true, (0, Recovery::default()));
+    running.pool = PoolSlot::Nothing;
+    manager.running.push(running);
     Ok(manager.view(manager.running.len() - 1))
 }
 

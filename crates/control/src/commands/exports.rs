@@ -10,12 +10,14 @@ use strake_api::v1::{
 use strake_export_nbd::Removal;
 use strake_wording::say;
 
+use crate::commands::exported::{offered_of, size_of, subject_name, wanted_of};
 use crate::commands::hosts::put_host;
 use crate::commands::reservations::refusal;
+use crate::commands::volumes::split;
 use crate::control::Control;
 use crate::error::{ControlError, ControlErrorKind};
 use crate::events::{EventKind, Note};
-use crate::exports::requests::{forget_kept, record_of, request_of};
+use crate::exports::requests::{Wanted, forget_kept, record_of, request_of};
 use crate::exports::servers::{self, ExportServer};
 use crate::manager::Manager;
 use crate::record::reserved;
@@ -26,6 +28,28 @@ use crate::remedy::remove_export;
 pub(crate) const RETRY: Duration = Duration::from_secs(5);
 
 impl Control {
+    /// Offers an array or a volume to clients. The same request again is "unchanged".
+    ///
+    /// # Errors
+    /// When the array or volume is not there, the name is taken, or the address cannot be listened on.
+    pub fn create_export(
+        &self,
+        request: &CreateExportRequest,
+    ) -> Result<ExportChange, ControlError> {
+        if !request.array.contains('/') {
+            return self.run(|m| m.create_export(request));
+        }
+        let (pool, name) = split(&request.array)?;
+        let pool = self.in_pool(pool)?;
+        let id = pool.row(&name)?.id;
+        let device = pool.handle.device(id)?;
+        self.run(|m| {
+            m.put_pool_status(&pool.handle, pool.status.clone());
+            m.put_volume_device(&pool.handle, id, device);
+            m.create_export(request)
+        })
+    }
+
     /// Withdraws an export. Requests that its clients have in flight are waited for without the lock.
     ///
     /// # Errors
@@ -73,13 +97,12 @@ impl Manager {
         request: &CreateExportRequest,
     ) -> Result<ExportChange, ControlError> {
         self.check_open()?;
-        let at = self.find_running(&request.array)?;
-        let array = (self.running[at].array.name().to_string(), self.running[at].uuid());
-        let kept = kept_hosts(self, request, &array.1);
+        let wanted = wanted_of(self, request)?;
+        let kept = kept_hosts(self, request, &wanted.array);
         let mut planned = self.records.config.clone();
         planned.hosts.extend(kept.iter().cloned());
         // A refusal changes nothing, so the hosts are locked after it.
-        let (mut record, known) = record_of(request, &planned, array)?;
+        let (mut record, known) = record_of(request, &planned, wanted)?;
         kept.into_iter().try_for_each(|host| put_host(self, host).map(drop))?;
         if known {
             if !self.exports.trouble.contains_key(&record.name) {
@@ -90,28 +113,26 @@ impl Manager {
             return Ok(export_change(self, "changed", &record));
         }
         // Those of an export that was removed are not in force again.
-        self.records.finish_ending(&record.array)?;
+        self.records.finish_ending(&record.subject())?;
         let name = record.name.clone();
         // Space for the change is made sure of before anything is offered; the address may still get its port.
         let mut config = self.records.config.clone();
         config.exports.push(record.clone());
         forget_kept(&mut config, |kept| kept.name == name && kept.array == record.array);
         self.records.check(&config)?;
-        let (array, cores) = (&self.running[at].array, self.core_handles());
-        record.listen = self.exports.offer(&record, array, &self.records, cores)?;
+        let (offered, cores) = (offered_of(self, &record)?, self.core_handles());
+        record.listen = self.exports.offer(&record, &offered, &self.records, cores)?;
         if let Some(last) = config.exports.last_mut() {
             last.listen.clone_from(&record.listen);
         }
         if let Err(error) = self.records.put(&config) {
             self.exports.withdraw(&record, Removal::Force)?;
-            self.exports.reread_rights(&record.array, &self.records);
+            self.exports.reread_rights(&record.subject(), &self.records);
             return Err(error);
         }
-        let what = format!(
-            "array {} is offered as {name} on {}",
-            self.running[at].array.name(),
-            record.listen
-        );
+        let word = if record.volume.is_some() { "volume" } else { "array" };
+        let subject = subject_name(self, &record);
+        let what = format!("{word} {subject} is offered as {name} on {}", record.listen);
         self.record(Note::new(EventKind::ExportCreated, format!("export/{name}"), what));
         Ok(export_change(self, "created", &record))
     }
@@ -153,7 +174,7 @@ impl Manager {
             Err(error) => {
                 // It is still recorded, so it is offered again.
                 self.exports.trouble.insert(record.name.clone(), error.what.clone());
-                self.exports.reread_rights(&record.array, &self.records);
+                self.exports.reread_rights(&record.subject(), &self.records);
                 return Err(error);
             }
         }
@@ -164,15 +185,15 @@ impl Manager {
 }
 
 /// Whether an export would be made with `config` in force, which is not yet; refuses what
-/// [`create_export`](Manager::create_export) does. `array` is the name and identity of its array.
+/// [`create_export`](Manager::create_export) does. `wanted` is what is exported.
 pub(crate) fn would_export(
     manager: &Manager,
     request: &CreateExportRequest,
     config: &Config,
-    array: (String, String),
+    wanted: Wanted,
 ) -> Result<Option<ExportRecord>, ControlError> {
     manager.check_open()?;
-    let (record, known) = record_of(request, config, array)?;
+    let (record, known) = record_of(request, config, wanted)?;
     if known {
         return Ok(None);
     }
@@ -211,6 +232,7 @@ pub(crate) fn withdraw_exports_of(manager: &mut Manager, uuid: &str) -> Result<(
     for record in records {
         manager.exports.withdraw(&record, Removal::Force)?;
         tell_withdrawn(manager, &record, "together with its array");
+        manager.exports.forget_rights(&record.subject());
     }
     manager.exports.forget_rights(uuid);
     Ok(())
@@ -219,9 +241,8 @@ pub(crate) fn withdraw_exports_of(manager: &mut Manager, uuid: &str) -> Result<(
 /// Offers a recorded export whose array runs.
 fn offer_recorded(manager: &mut Manager, record: &ExportRecord) -> Result<(), ControlError> {
     let cores = manager.core_handles();
-    let offered = manager.find_running(&record.array).and_then(|at| {
-        let array = &manager.running[at].array;
-        manager.exports.offer(record, array, &manager.records, cores.clone())
+    let offered = offered_of(manager, record).and_then(|offered| {
+        manager.exports.offer(record, &offered, &manager.records, cores.clone())
     });
     match offered {
         Ok(_) => {
@@ -292,7 +313,6 @@ pub(crate) fn offer_or_report(manager: &mut Manager, record: &ExportRecord) {
 pub(crate) fn export_message(manager: &Manager, record: &ExportRecord) -> ExportMessage {
     let done = manager.exports.at(&record.listen).and_then(|server| server.done(record));
     let running = manager.running_of(&record.array);
-    let name = manager.records.record_of(&record.array).map(|a| a.name.clone());
     let reason = match (&done, running) {
         (Some(_), _) => {
             let refused = || refusal(manager, record);
@@ -308,7 +328,7 @@ pub(crate) fn export_message(manager: &Manager, record: &ExportRecord) -> Export
         request_of(record);
     let mut message = ExportMessage {
         name: record.name.clone(),
-        array: name.unwrap_or_else(|| record.array.clone()),
+        array: subject_name(manager, record),
         via,
         listen: record.listen.clone(),
         read_only: record.read_only,
@@ -318,7 +338,7 @@ pub(crate) fn export_message(manager: &Manager, record: &ExportRecord) -> Export
         secure,
         insecure,
         uri: servers::uri(record),
-        size_bytes: running.map_or(0, |r| r.array.device().info().bytes()),
+        size_bytes: size_of(manager, record),
         state: if done.is_some() { "online" } else { "offline" }.to_owned(),
         reason,
         ..ExportMessage::default()
@@ -351,7 +371,7 @@ fn remove_reservations_of(manager: &mut Manager, record: &ExportRecord) {
     if record.nvme.is_none() {
         return;
     }
-    if let Err(error) = manager.records.finish_ending(&record.array) {
+    if let Err(error) = manager.records.finish_ending(&record.subject()) {
         let what = format!("the reservations of export {} were not removed with it", record.name);
         let object = format!("export/{}", record.name);
         let next = "make the state directory writable; the reservations are then removed at the next start of the \
@@ -359,5 +379,5 @@ fn remove_reservations_of(manager: &mut Manager, record: &ExportRecord) {
         let note = Note::new(EventKind::ReservationsUnrecorded, object, what);
         manager.record(note.cause(error.what).next(next));
     }
-    manager.exports.reread_rights(&record.array, &manager.records);
+    manager.exports.reread_rights(&record.subject(), &manager.records);
 }

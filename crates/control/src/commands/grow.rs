@@ -23,6 +23,7 @@ use strake_raid::MemberState;
 use strake_units::{ByteSize, MemberIndex};
 use strake_wording::{Amendment, Text, command, replace, say, show};
 
+use crate::commands::pools::refuse_pool;
 use crate::control::{Control, Planned, Reserved};
 use crate::drives::DriveKind;
 use crate::drives::label::{Labelled, overwritten, written_over};
@@ -409,6 +410,7 @@ fn spares_left_behind(manager: &Manager, running: &Running, plan: &GrowPlan) -> 
 fn check_rest(manager: &Manager, uuid: &str) -> Result<(), ControlError> {
     manager.check_open()?;
     let running = &manager.running[manager.find_running(uuid)?];
+    refuse_pool(running, "cannot be grown or upgraded")?;
     let status = running.array.status();
     let name = &status.name;
     let refuse = |why: Text| {

@@ -25,6 +25,7 @@ use crate::record::store::{ArrayRecord, ScrubRecord, Settings};
 use crate::remedy::import_drives;
 use crate::upkeep::adopt::{adopt_array, assemble_one, has_to_wait};
 use crate::upkeep::member_config::{offer_kept, recall_from_members};
+use crate::upkeep::pools::settle_pool;
 
 /// Interval in which a waiting command checks for a stop of the daemon.
 const SETTLE_LOOK: Duration = Duration::from_millis(200);
@@ -194,6 +195,7 @@ fn import_one(
         adopt_array(m, assembled, &found.drives)?;
         Ok(new)
     })?;
+    settle_pool(control, uuid)?;
     let objections = found.drives.iter().filter_map(Labelled::objection);
     warnings.extend(objections.map(|objection| objection.words));
     if new {

@@ -10,6 +10,7 @@ use strake_units::MemberSet;
 use strake_wording::{Amendment, Text, command, import, say};
 
 use crate::commands::exports::{disconnect, withdraw_exports_of};
+use crate::commands::pools::refuse_pool;
 use crate::control::Control;
 use crate::drives::address::outlasts;
 use crate::drives::label::retire;
@@ -17,7 +18,7 @@ use crate::error::ControlError;
 use crate::events::{EventKind, Note};
 use crate::limits::UNLOAD_LIMIT;
 use crate::manager::Manager;
-use crate::names::{array_key, callable};
+use crate::names::{array_key, callable, pool_key};
 use crate::record::store::Config;
 use crate::remedy::remove_export;
 use crate::state::running::Running;
@@ -141,8 +142,11 @@ fn plan_removal(
     }
     let view = manager.array(name)?;
     refuse_exported(&view.name, &view.exports, force)?;
-    let mut keys = vec![array_key(&view.name), array_key(&view.uuid)];
     let running = manager.running_of(&view.uuid);
+    if must_run && let Some(running) = running {
+        refuse_pool(running, "cannot be destroyed")?;
+    }
+    let mut keys = vec![array_key(&view.name), array_key(&view.uuid), pool_key(&view.uuid)];
     keys.extend(running.into_iter().flat_map(Running::drive_keys));
     Ok((view, keys))
 }

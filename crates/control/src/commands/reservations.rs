@@ -24,7 +24,7 @@ impl Manager {
     ) -> Result<ExportChange, ControlError> {
         self.check_open()?;
         let record = self.records.export_record(&request.name)?.clone();
-        if let Some(reserving) = self.records.reserving_export(&record.array)
+        if let Some(reserving) = self.records.reserving_export(&record.subject())
             && record.nvme.is_none()
         {
             let ExportRecord { name, .. } = &record;
@@ -58,7 +58,7 @@ impl Manager {
             }
         };
         if !is_served {
-            self.exports.reread_rights(&record.array, &self.records);
+            self.exports.reread_rights(&record.subject(), &self.records);
         }
         let result = if is_changed { "changed" } else { "unchanged" };
         if is_changed {
@@ -76,12 +76,12 @@ pub(crate) fn refusal(manager: &Manager, record: &ExportRecord) -> Option<String
     if record.nvme.is_some() {
         return None;
     }
-    let refused = match manager.exports.rights(&record.array) {
+    let refused = match manager.exports.rights(&record.subject()) {
         Rights::All => return None,
         Rights::Read => "writes are",
         Rights::Nothing => "reads and writes are",
     };
-    let reserving = manager.records.reserving_export(&record.array).unwrap_or(record);
+    let reserving = manager.records.reserving_export(&record.subject()).unwrap_or(record);
     let is_served = manager
         .exports
         .at(&reserving.listen)

@@ -15,7 +15,7 @@ use crate::drives::block_paths;
 use crate::drives::label::{inspect, written_over};
 use crate::error::ControlError;
 use crate::events::{EventKind, Note};
-use crate::exports::requests::{not_offered, request_of};
+use crate::exports::requests::{Wanted, not_offered, request_of};
 use crate::manager::Manager;
 use crate::names::{array_key, is_called, name_warning};
 use crate::record::store::{DestroyedRecord, ExportRecord};
@@ -219,8 +219,8 @@ fn refused_exports(manager: &Manager, name: &str, exports: &[ExportRecord]) -> V
     let mut config = manager.records.config.clone();
     let mut warnings = Vec::new();
     for export in exports {
-        let array = (name.to_owned(), export.array.clone());
-        match would_export(manager, &request_of(export), &config, array) {
+        let wanted = Wanted { volume: export.volume.clone(), ..Wanted::array(name, &export.array) };
+        match would_export(manager, &request_of(export), &config, wanted) {
             Ok(record) => config.exports.extend(record),
             Err(error) => warnings.push(format!("export {}: {error}", export.name)),
         }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
+use strake_block::{BlockDevice, ExtentSource};
 use strake_engine::Array;
 use strake_export_nbd::{Removal, Rights, SharedRights};
 use strake_export_nvmet::Leaving;
@@ -18,6 +19,32 @@ use crate::exports::rejections::note_of;
 use crate::exports::servers::{self, ExportServer};
 use crate::record::store::{Config, ExportRecord};
 use crate::state::records::Records;
+
+/// What an export offers to clients.
+pub(crate) struct Offered {
+    /// The device.
+    pub(crate) device: Arc<dyn BlockDevice>,
+    /// The source of unwritten blocks, if there is one.
+    pub(crate) extents: Option<Arc<dyn ExtentSource>>,
+    /// The description for clients.
+    pub(crate) description: String,
+}
+
+impl Offered {
+    /// Returns what an export of an array offers.
+    pub(crate) fn array(array: &Array) -> Self {
+        Self {
+            device: array.device(),
+            extents: Some(array.extents()),
+            description: format!("Strake array {}", array.name()),
+        }
+    }
+
+    /// Returns what an export of the volume `name`, as POOL/NAME, offers.
+    pub(crate) fn volume(device: Arc<dyn BlockDevice>, name: &str) -> Self {
+        Self { device, extents: None, description: format!("Strake volume {name}") }
+    }
+}
 
 /// The servers by their addresses, and what was reported of them and of the exports.
 #[derive(Default)]
@@ -106,13 +133,13 @@ impl Exports {
     pub(crate) fn offer(
         &mut self,
         record: &ExportRecord,
-        array: &Array,
+        offered: &Offered,
         records: &Records,
         cores: Vec<CoreHandle>,
     ) -> Result<String, ControlError> {
-        let rights = self.rights_of(&record.array, records);
+        let rights = self.rights_of(&record.subject(), records);
         let ledger = Arc::new(records.ledger_of(record).obeyed(Arc::clone(&rights)));
-        let add = |server: &ExportServer| server.add(record, array, ledger, rights);
+        let add = |server: &ExportServer| server.add(record, offered, ledger, rights);
         if let Some(server) = self.at(&record.listen) {
             add(server)?;
             return Ok(record.listen.clone());

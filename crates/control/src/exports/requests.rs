@@ -11,7 +11,7 @@ use crate::exports::exposure::check_exposure;
 use crate::exports::keys::check_keys;
 use crate::exports::servers;
 use crate::limits::EXPORTS_MAX;
-use crate::record::store::{ArrayRecord, Config, ExportRecord, SubsystemRecord};
+use crate::record::store::{ArrayRecord, Config, ExportRecord, SubsystemRecord, VolumeRef};
 use crate::remedy::remove_export;
 
 /// Whether an export admits a host.
@@ -126,7 +126,7 @@ fn namespace_of(given: u32, nqn: &str, array: &str, config: &Config) -> Result<u
         let what = format!("namespace {given} is invalid; valid numbers are 1 to {NAMESPACES_MAX}");
         return Err(ControlError::usage(what));
     }
-    let records = config.exports.iter().filter_map(|e| Some((&e.array, e.nvme.as_ref()?)));
+    let records = config.exports.iter().filter_map(|e| Some((e.subject(), e.nvme.as_ref()?)));
     let known: Vec<_> = records.filter(|(_, nvme)| nvme.nqn == nqn).collect();
     let own = known.iter().find(|(other, _)| *other == array).map(|(_, nvme)| nvme.namespace);
     let is_free = |number: &u32| known.iter().all(|(_, nvme)| nvme.namespace != *number);
@@ -147,9 +147,10 @@ fn check_subsystem(
     let others = config.exports.iter().filter(|other| other.name != record.name);
     for (other, nvme) in others.filter_map(|other| Some((other, other.nvme.as_ref()?))) {
         let name = &other.name;
-        let why = if other.array == record.array {
+        let what = if record.volume.is_some() { "volume" } else { "array" };
+        let why = if other.subject() == record.subject() {
             say(format!(
-                "export {name} offers this array over NVMe/TCP already; remove that export first: "
+                "export {name} offers this {what} over NVMe/TCP already; remove that export first: "
             ))
             .run(remove_export(name))
         } else if nvme.nqn != wanted.nqn {
@@ -181,18 +182,39 @@ fn check_subsystem(
     Ok(())
 }
 
-/// What an export of `array`, its name and identity, is recorded as; true when it is in `config` already.
+/// What is exported: an array, or a volume of a pool on the array.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    /// The name of an export without a name of its own.
+    pub(crate) name: String,
+    /// Identity of the array.
+    pub(crate) array: String,
+    /// The volume, if the array itself is not exported.
+    pub(crate) volume: Option<VolumeRef>,
+    /// True for a snapshot.
+    pub(crate) is_read_only: bool,
+}
+
+impl Wanted {
+    /// An array.
+    pub(crate) fn array(name: impl Into<String>, uuid: impl Into<String>) -> Self {
+        let (name, array) = (name.into(), uuid.into());
+        Self { name, array, volume: None, is_read_only: false }
+    }
+}
+
+/// What an export of `wanted` is recorded as; true when it is in `config` already.
 pub(crate) fn record_of(
     request: &CreateExportRequest,
     config: &Config,
-    array: (String, String),
+    wanted: Wanted,
 ) -> Result<(ExportRecord, bool), ControlError> {
     if config.exports.len() >= EXPORTS_MAX {
         return Err(ControlError::state(format!(
             "there are {EXPORTS_MAX} exports, the limit of one daemon; remove one first"
         )));
     }
-    let record = valid_record(request, config, array)?;
+    let record = valid_record(request, config, wanted)?;
     check_subsystem(request, &record, config)?;
     check_keys(&record, config)?;
     match config.exports.iter().find(|e| e.name == record.name) {
@@ -208,26 +230,28 @@ pub(crate) fn record_of(
 
 /// Whether every field of a record that was read from a drive is one that a request could have made.
 pub(crate) fn check_fields(record: &ExportRecord) -> Result<(), ControlError> {
-    let array = (record.name.clone(), record.array.clone());
-    valid_record(&request_of(record), &Config::default(), array).map(drop)
+    let wanted = Wanted::array(&record.name, &record.array);
+    valid_record(&request_of(record), &Config::default(), wanted).map(drop)
 }
 
-/// What an export of `array` is recorded as, as far as that depends on no other export and no key.
+/// What an export of `wanted` is recorded as, as far as that depends on no other export and no key.
 fn valid_record(
     request: &CreateExportRequest,
     config: &Config,
-    (array, uuid): (String, String),
+    wanted: Wanted,
 ) -> Result<ExportRecord, ControlError> {
-    let nvme = subsystem_of(request, &uuid, config)?;
-    let name = if request.name.is_empty() { array } else { request.name.clone() };
+    let Wanted { name, array, volume, is_read_only } = wanted;
+    let name = if request.name.is_empty() { name } else { request.name.clone() };
     let name: Name = name.parse().map_err(|e| ControlError::usage(format!("export name: {e}")))?;
-    let record = ExportRecord {
+    let mut record = ExportRecord {
         name: name.to_string(),
-        array: uuid,
+        array,
+        volume,
         listen: request.listen.clone(),
-        read_only: request.read_only,
-        nvme,
+        read_only: request.read_only || is_read_only,
+        nvme: None,
     };
+    record.nvme = subsystem_of(request, &record.subject(), config)?;
     servers::check_listen(&record)?;
     Ok(record)
 }

@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use strake_engine::Array;
 use strake_export_nbd::{self as nbd, Listen, Removal, SharedRights};
 use strake_export_nvmet::{
     self as nvmet, ControllerStats, Dismissal, ExportStats, Leaving, Rejection, Reservations,
@@ -16,6 +15,7 @@ use strake_wording::Amendment;
 use crate::error::ControlError;
 use crate::exports::address_reports::Counts;
 use crate::exports::keys::HostKeys;
+use crate::exports::offered::Offered;
 use crate::exports::referral::referral_of;
 use crate::record::reserved::ReservationFile;
 use crate::record::store::{ExportRecord, SubsystemRecord};
@@ -77,9 +77,10 @@ fn namespace_of(
     record: &ExportRecord,
     subsystem: &SubsystemRecord,
 ) -> Result<nvmet::Export, ControlError> {
-    let uuid: Uuid = record.array.parse().map_err(|_| {
-        ControlError::usage(format!("{:?} is not the UUID of an array", record.array))
-    })?;
+    let subject = record.subject();
+    let uuid: Uuid = subject
+        .parse()
+        .map_err(|_| ControlError::usage(format!("{subject:?} is not the UUID of an array")))?;
     Ok(nvmet::Export {
         nqn: subsystem.nqn.clone(),
         namespace: subsystem.namespace,
@@ -175,27 +176,28 @@ impl ExportServer {
         }
     }
 
-    /// Offers an array, whose reservations outlast the daemon in `ledger`, and whose clients without reservations have
+    /// Offers an array or a volume, whose reservations outlast the daemon in `ledger`, and whose clients without reservations have
     /// `rights`.
     pub(crate) fn add(
         &self,
         record: &ExportRecord,
-        array: &Array,
+        offered: &Offered,
         ledger: Arc<ReservationFile>,
         rights: Arc<SharedRights>,
     ) -> Result<(), ControlError> {
         match (self, &record.nvme) {
             (Self::Nbd(server), None) => Ok(server.add_export(nbd::Export {
                 name: record.name.clone(),
-                description: format!("Strake array {}", array.name()),
-                device: array.device(),
-                extents: Some(array.extents()),
-                read_only: record.read_only,
+                description: offered.description.clone(),
+                device: Arc::clone(&offered.device),
+                extents: offered.extents.clone(),
+                read_only: record.read_only || offered.device.info().read_only,
                 rights,
             })?),
             (Self::Nvme(target), Some(subsystem)) => {
                 let mut export = namespace_of(record, subsystem)?;
-                export.device = Some(array.device());
+                export.device = Some(Arc::clone(&offered.device));
+                export.read_only |= offered.device.info().read_only;
                 export.ledger = Some(ledger);
                 Ok(target.add_export(&export)?)
             }

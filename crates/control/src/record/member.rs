@@ -76,7 +76,7 @@ pub(crate) struct MemberExport {
 
 impl From<&ExportRecord> for MemberExport {
     fn from(record: &ExportRecord) -> Self {
-        let ExportRecord { name, listen, read_only, nvme, array: _ } = record;
+        let ExportRecord { name, listen, read_only, nvme, array: _, volume: _ } = record;
         let (name, listen, nvme) = (name.clone(), listen.clone(), nvme.clone());
         Self { name, listen, read_only: *read_only, nvme }
     }
@@ -88,6 +88,7 @@ impl MemberExport {
         ExportRecord {
             name: name.clone(),
             array: array.to_owned(),
+            volume: None,
             listen: listen.clone(),
             read_only: *read_only,
             nvme: nvme.clone(),

@@ -141,7 +141,7 @@ pub(crate) struct ReservationFile {
 
 impl ReservationFile {
     pub(crate) fn new(state: &StateFolder, record: &ExportRecord) -> Self {
-        let (array, export) = (record.array.clone(), record.name.clone());
+        let (array, export) = (record.subject(), record.name.clone());
         Self { state: state.clone(), array, export, rights: Arc::default() }
     }
 

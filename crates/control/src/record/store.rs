@@ -24,11 +24,13 @@ use crate::record::files::{Next, StateFolder, open, open_to_read};
 use crate::remedy::{import_drives, not_among};
 
 mod arrays;
+mod exported;
 mod peers;
 mod settings;
 mod taken;
 
 pub use arrays::{ArrayRecord, CopyRecord, ScrubAim, ScrubRecord, SilentRecord, UnderWay};
+pub use exported::VolumeRef;
 pub use peers::{Covered, HostRecord, OldSecrets, OldTlsKey, RemoteRecord};
 pub use settings::{PausedJobs, Settings};
 pub(crate) use taken::{Aim, TakenRecord};
@@ -159,6 +161,9 @@ pub struct ExportRecord {
     pub name: String,
     /// Identity of the array.
     pub array: String,
+    /// The volume on the array; absent for an export of the array itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume: Option<VolumeRef>,
     /// Listening address, as `unix:/path` or `address:port`.
     pub listen: String,
     /// True if writes are refused.

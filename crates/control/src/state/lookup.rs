@@ -11,6 +11,7 @@ use crate::limits::{ARRAYS_MAX, REMOTES_MAX};
 use crate::names::is_called;
 use crate::record::store::{
     Config, CopyRecord, DestroyedRecord, RemoteRecord, ScrubRecord, Settings, SpareRecord,
+    VolumeRef,
 };
 use crate::remedy::not_among;
 use crate::remote::paths::same_namespace;
@@ -159,15 +160,28 @@ impl Config {
     pub(crate) fn without_export(&self, record: &ExportRecord) -> Config {
         let mut config = self.clone();
         config.exports.retain(|export| export.name != record.name);
-        if record.nvme.is_some() && !config.ended_reservations.contains(&record.array) {
-            config.ended_reservations.push(record.array.clone());
+        let subject = record.subject();
+        if record.nvme.is_some() && !config.ended_reservations.contains(&subject) {
+            config.ended_reservations.push(subject);
         }
         config
     }
 
-    /// Returns the export of an array whose hosts can make reservations.
-    pub(crate) fn reserving_export(&self, uuid: &str) -> Option<&ExportRecord> {
-        self.exports.iter().find(|export| export.array == uuid && export.nvme.is_some())
+    /// Returns the export of an array or a volume, by its identity, whose hosts can make reservations.
+    pub(crate) fn reserving_export(&self, subject: &str) -> Option<&ExportRecord> {
+        self.exports.iter().find(|export| export.nvme.is_some() && export.subject() == subject)
+    }
+
+    /// Returns the names of the exports of a volume.
+    pub(crate) fn volume_exports(&self, volume: &VolumeRef) -> Vec<String> {
+        let of_it = self.exports.iter().filter(|e| e.volume.as_ref() == Some(volume));
+        of_it.map(|export| export.name.clone()).collect()
+    }
+
+    /// Returns the names of the exports of all volumes of a pool.
+    pub(crate) fn pool_exports(&self, pool: &str) -> Vec<String> {
+        let is_of_it = |e: &&ExportRecord| e.volume.as_ref().is_some_and(|v| v.pool == pool);
+        self.exports.iter().filter(is_of_it).map(|export| export.name.clone()).collect()
     }
 
     /// Returns the record of a destroyed array.
@@ -285,6 +299,7 @@ mod tests {
         ExportRecord {
             name: name.to_owned(),
             array: "u".to_owned(),
+            volume: None,
             listen: "unix:/s".to_owned(),
             read_only: false,
             nvme,

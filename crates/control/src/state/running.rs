@@ -13,6 +13,7 @@ use crate::policy::members::is_out;
 use crate::record::doubt_file::Doubt;
 use crate::state::growth::Growth;
 use crate::state::meters::Meters;
+use crate::state::pool::PoolSlot;
 
 /// A running array.
 pub(crate) struct Running {
@@ -35,6 +36,8 @@ pub(crate) struct Running {
     pub(crate) crash_unrecorded: bool,
     /// While room is made on its members for it to grow: how far that is.
     pub(crate) growth: Option<Arc<Growth>>,
+    /// The pool on the array.
+    pub(crate) pool: PoolSlot,
 }
 
 impl Running {
@@ -56,6 +59,7 @@ impl Running {
             doubt: Doubt::default(),
             crash_unrecorded: false,
             growth: None,
+            pool: PoolSlot::default(),
         }
     }
 

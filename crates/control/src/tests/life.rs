@@ -380,7 +380,7 @@ fn a_dry_restore_says_exactly_what_the_real_one_does() {
     ] {
         let (name, array) = (name.to_owned(), array.to_owned());
         let (listen, read_only, nvme) = (address, false, None);
-        wanted.exports.push(ExportRecord { name, array, listen, read_only, nvme });
+        wanted.exports.push(ExportRecord { name, array, volume: None, listen, read_only, nvme });
     }
     wanted.spares = [drives[4].clone(), "/no/such/drive".into()]
         .map(|path| SpareRecord { path, identity: String::new(), bytes: 0, array: String::new() })

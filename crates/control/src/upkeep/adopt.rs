@@ -8,7 +8,6 @@ use strake_reactor::monotonic;
 use strake_units::Nanos;
 use strake_wording::{Text, say};
 
-use crate::commands::exports::offer_recorded_exports;
 use crate::control::Control;
 use crate::drives::label::Labelled;
 use crate::error::{ControlError, OfflineReason};
@@ -100,7 +99,8 @@ pub(crate) fn note_offline(manager: &mut Manager, record: &ArrayRecord, offline:
     manager.entries.of(&record.uuid).offline = Some(offline);
 }
 
-/// Starts the array that was assembled from `here`, and offers its exports.
+/// Starts the array that was assembled from `here`. Its pool is opened and its exports are offered afterwards, see
+/// [`settle_pool`](crate::upkeep::pools::settle_pool).
 pub(crate) fn adopt_array(
     manager: &mut Manager,
     assembled: Assembled,
@@ -139,7 +139,6 @@ pub(crate) fn adopt_array(
         note_objection(manager, found);
         note_prospect(manager, found);
     }
-    offer_recorded_exports(manager, &uuid);
     Ok(())
 }
 

@@ -61,7 +61,9 @@ fn set_aside(control: &Control, uuid: &str, reserved: Reserved) {
 /// Waits for the outstanding requests of a failed array, and releases its drives. The wait for an unresponsive drive is
 /// limited.
 fn stop(running: Running) {
-    let Running { array, drives, replacement, .. } = running;
+    let Running { array, drives, replacement, pool, .. } = running;
+    // The log of the pool has every acknowledged change. A root cannot be written.
+    drop(pool);
     let mut all = drives.iter().flatten();
     let remote = all.any(|drive| drive.device.settle_time() > Nanos(0));
     let until = Instant::now() + if remote { REMOTE_DRAIN } else { LOCAL_DRAIN };

@@ -267,7 +267,9 @@ fn serving(running: &Running) -> Vec<Drive> {
 }
 
 fn member_config(manager: &Manager, array: &str) -> MemberConfig {
-    let exports = manager.records.exports.iter().filter(|e| e.array == array);
+    // Earlier versions would offer the array in place of a volume, so the members do not record exports of volumes.
+    let of_array = |e: &&ExportRecord| e.array == array && e.volume.is_none();
+    let exports = manager.records.exports.iter().filter(of_array);
     let kept = manager.records.kept_exports(array);
     let exports: Vec<&ExportRecord> = exports.chain(&kept).collect();
     let named = |host: &&HostRecord| exports.iter().any(|export| allows(export, &host.nqn));

@@ -19,6 +19,7 @@ use crate::names::array_key;
 use crate::state::running::Running;
 use crate::upkeep::member_config::record_before_leaving;
 use crate::upkeep::newest::note_newest_at_stop;
+use crate::upkeep::pools::stop_pool;
 use crate::upkeep::scrubs::keep_scrubs;
 use crate::upkeep::silent::silent_now;
 
@@ -206,7 +207,8 @@ fn stop_array(running: Running) -> Job<Stopped> {
     let name = running.array.name().to_string();
     let stop = move || {
         let uuid = running.uuid();
-        let Running { array, drives, replacement, .. } = running;
+        let Running { array, drives, replacement, pool, .. } = running;
+        stop_pool(pool);
         let (stopped, members) = array.stop_with_members();
         drop((drives, replacement));
         Stopped { uuid, error: stopped.err().map(ControlError::from), members }

@@ -35,6 +35,7 @@ use crate::state::loss::Loss;
 use crate::state::offline::Offline;
 use crate::state::start::Starting;
 use crate::upkeep::adopt::{adopt_array, assemble_one, has_to_wait, note_offline};
+use crate::upkeep::pools::settle_pool;
 use crate::upkeep::taken::take_again;
 
 /// The time after the start of the daemon for which it tries again to open recorded drives that are present and cannot
@@ -165,7 +166,7 @@ fn start_by_itself(
     let started = found
         .and_then(|()| assemble_found(control, record, policy, &search.here))
         .and_then(|assembled| control.run(|m| adopt_array(m, assembled, &search.here)));
-    let Err(error) = started else { return Ok(()) };
+    let Err(error) = started else { return settle_pool(control, &record.uuid) };
     let error = search.explained(error);
     let offline = Offline::new(record, &error, &search.here);
     // The drives are closed and the reservations released without the lock.
@@ -181,7 +182,8 @@ pub(crate) fn start_one(
     here: &mut Vec<Labelled>,
 ) -> Result<(), ControlError> {
     let assembled = assemble_recorded(control, reserved, record, policy, here)?;
-    control.run(|m| adopt_array(m, assembled, here))
+    control.run(|m| adopt_array(m, assembled, here))?;
+    settle_pool(control, &record.uuid)
 }
 
 /// Assembles the recorded array; the drives that were found are appended to `here`. Writes their labels, and does not

@@ -1,0 +1,402 @@
+//! Commands on pools: create, list, show and destroy.
+
+use strake_api::v1::{self as api, CreatePoolRequest, DestroyPoolRequest, PoolChange};
+use strake_block::ExtentSource;
+use strake_engine::Array;
+use strake_units::{ByteSize, Lba, Name};
+use strake_volume::{Layout, PoolSpec, create, erase};
+use strake_wording::{Amendment, say};
+
+use crate::control::{Control, Reserved};
+use crate::error::ControlError;
+use crate::events::{EventKind, Note};
+use crate::limits::POOL_OPEN_LIMIT;
+use crate::manager::Manager;
+use crate::names::{array_key, check_array_name, fresh_uuid, is_called, pool_key};
+use crate::remedy::{not_among, remove_export};
+use crate::state::pool::{Handle, OfflinePool, PoolSlot};
+use crate::state::running::Running;
+use crate::upkeep::pools::{nonce, search_pool, stop_pool, wait};
+use crate::view::pool::{pool_message, slot_message};
+
+impl Control {
+    /// Creates a pool on a running array, and opens it. For a repeated request, the result is "unchanged".
+    ///
+    /// # Errors
+    /// If the request is invalid, or the array is exported, has a pool or was written; then nothing was written.
+    pub fn create_pool(&self, request: &CreatePoolRequest) -> Result<PoolChange, ControlError> {
+        let name = pool_name(&request.name)?;
+        let (planned, reserved) = self.reserve(|m| {
+            m.check_open()?;
+            let at = m.find_running(&request.array)?;
+            let uuid = m.running[at].uuid();
+            let array = m.running[at].array.name().to_string();
+            let keys = vec![array_key(&array), array_key(&uuid), pool_key(&uuid)];
+            if is_same(&m.running[at], &name) {
+                return Ok((Plan::Unchanged(uuid), keys));
+            }
+            m.check_pool_name(&name)?;
+            refuse_pool(&m.running[at], "cannot have another pool")?;
+            refuse_exported(m, &uuid, &array)?;
+            let running = &m.running[at];
+            let (device, is_written) = (running.array.device(), is_written(&running.array));
+            Ok((Plan::Create { uuid, array, device, is_written }, keys))
+        })?;
+        let (uuid, array, device, is_written) = match planned {
+            Plan::Unchanged(uuid) => return self.run(|m| m.pool_change("unchanged", &uuid)),
+            Plan::Create { uuid, array, device, is_written } => (uuid, array, device, is_written),
+        };
+        if is_written && !request.overwrite {
+            let what =
+                format!("array {array} was written, and its data would be lost; use another array");
+            let error = ControlError::refused(what);
+            return Err(error.unless(Amendment::Overwrite, ", or, to lose the data: "));
+        }
+        let pool = fresh_uuid()?;
+        let layout = Layout::new(&device.info(), &name, pool)?;
+        let plan = steps(&layout, &array, is_written);
+        if request.dry_run {
+            let pool = Some(planned_pool(&layout, &array));
+            return Ok(PoolChange { result: "planned".into(), pool, plan, warnings: Vec::new() });
+        }
+        let spec = PoolSpec { name: name.clone(), pool, nonce: nonce()? };
+        create(&*device, &spec, &mut wait(POOL_OPEN_LIMIT))?;
+        self.with(|m| m.begin_opening(&uuid, &name, &array))?;
+        search_pool(self, &uuid)?;
+        drop(reserved);
+        let change = self.run(|m| m.pool_change("created", &uuid))?;
+        Ok(PoolChange { plan, ..change })
+    }
+
+    /// Returns the pools of all running arrays, with their present states.
+    ///
+    /// # Errors
+    /// If an earlier command panicked.
+    pub fn list_pools(&self) -> Result<api::ListPoolsResponse, ControlError> {
+        let arrays = self.with(|m| m.running.iter().map(Running::uuid).collect::<Vec<_>>())?;
+        for uuid in &arrays {
+            self.refresh_pool(uuid)?;
+        }
+        let pools = self.with(|m| m.pools())?;
+        Ok(api::ListPoolsResponse { pools })
+    }
+
+    /// Returns the pool with this name or identity.
+    ///
+    /// # Errors
+    /// If there is no such pool.
+    pub fn pool(&self, name: &str) -> Result<api::Pool, ControlError> {
+        let uuid = self.run(|m| Ok(m.running[m.find_pool(name)?].uuid()))?;
+        self.refresh_pool(&uuid)?;
+        self.run(|m| {
+            let at = m.position_of(&uuid).ok_or_else(|| m.no_such_pool(name))?;
+            slot_message(&m.running[at]).ok_or_else(|| m.no_such_pool(name))
+        })
+    }
+
+    /// Destroys a pool with its volumes. Its array is free afterwards.
+    ///
+    /// # Errors
+    /// If there is no such pool, a volume is exported, or the pool has volumes and the request has no `force`.
+    pub fn destroy_pool(&self, request: &DestroyPoolRequest) -> Result<PoolChange, ControlError> {
+        let (at, reserved) = self.reserve(|m| {
+            m.check_open()?;
+            let running = &m.running[m.find_pool(&request.name)?];
+            let (uuid, array) = (running.uuid(), running.array.name().to_string());
+            let keys = vec![array_key(&array), array_key(&uuid), pool_key(&uuid)];
+            Ok(((uuid, array), keys))
+        })?;
+        let (uuid, array) = at;
+        self.refresh_pool(&uuid)?;
+        let (view, device) = self.run(|m| m.check_destroy_pool(&uuid, request.force))?;
+        let name = view.name.clone();
+        let mut plan = Vec::new();
+        if view.volumes + view.snapshots > 0 {
+            let (volumes, snapshots) = (view.volumes, view.snapshots);
+            plan.push(format!(
+                "destroy {volumes} volumes and {snapshots} snapshots with their data"
+            ));
+        }
+        plan.push(format!("erase the header of pool {name}; array {array} is free afterwards"));
+        let change = |result: &str| PoolChange {
+            result: result.to_owned(),
+            pool: Some(view.clone()),
+            plan: plan.clone(),
+            warnings: Vec::new(),
+        };
+        if request.dry_run {
+            return Ok(change("planned"));
+        }
+        let gone = OfflinePool { known: None, why: "the pool is being destroyed".to_owned() };
+        let slot = self.run(|m| {
+            let at = m.find_running(&uuid)?;
+            Ok(std::mem::replace(&mut m.running[at].pool, PoolSlot::Offline(gone)))
+        })?;
+        stop_pool(slot);
+        let erased = erase(&*device, &mut wait(POOL_OPEN_LIMIT));
+        let after = if erased.is_ok() { PoolSlot::Nothing } else { PoolSlot::Unknown };
+        self.with(|m| {
+            if let Some(at) = m.position_of(&uuid) {
+                m.running[at].pool = after;
+            }
+        })?;
+        if let Err(error) = erased {
+            // The pool may still be there. Then it serves again.
+            search_pool(self, &uuid)?;
+            return Err(error.into());
+        }
+        let what = format!("pool {name} of array {array} was destroyed");
+        drop(reserved);
+        self.events().record(Note::new(EventKind::PoolDestroyed, format!("pool/{name}"), what));
+        Ok(change("destroyed"))
+    }
+
+    /// Reads the present state of the pool of an array. A pool that does not answer keeps its last known state.
+    pub(crate) fn refresh_pool(&self, array: &str) -> Result<(), ControlError> {
+        let handle = self.with(|m| {
+            let online = m.running_of(array)?.pool.online()?;
+            Some(online.handle.clone())
+        })?;
+        let Some(handle) = handle else { return Ok(()) };
+        match handle.status() {
+            Ok(status) => self.with(|m| m.put_pool_status(&handle, status)),
+            Err(error) => {
+                tracing::warn!(pool = %handle.name, reason = %error, "its state was not read");
+                Ok(())
+            }
+        }
+    }
+
+    /// Reserves the online pool that a client calls `asked`.
+    pub(crate) fn reserve_pool(&self, asked: &str) -> Result<(Handle, Reserved), ControlError> {
+        self.reserve(|m| {
+            m.check_open()?;
+            let handle = m.online_pool(asked)?;
+            let keys = vec![pool_key(&handle.array)];
+            Ok((handle, keys))
+        })
+    }
+}
+
+/// What a creation does.
+enum Plan {
+    Unchanged(String),
+    Create {
+        uuid: String,
+        array: String,
+        device: std::sync::Arc<dyn strake_block::BlockDevice>,
+        is_written: bool,
+    },
+}
+
+/// Parses the name of a pool.
+fn pool_name(text: &str) -> Result<Name, ControlError> {
+    if check_array_name(text).is_err() {
+        return Err(ControlError::usage(format!(
+            "pool name: {text} has the form of a UUID; choose another name"
+        )));
+    }
+    text.parse().map_err(|e| ControlError::usage(format!("pool name: {e}")))
+}
+
+fn is_same(running: &Running, name: &Name) -> bool {
+    running.pool.online().is_some_and(|online| online.handle.name == name.as_str())
+}
+
+/// True if a block of the array was written since its creation.
+fn is_written(array: &Array) -> bool {
+    let source = array.extents();
+    let blocks = array.device().info().blocks;
+    first_written(&*source, blocks).is_some()
+}
+
+fn first_written(source: &dyn ExtentSource, blocks: u64) -> Option<u64> {
+    let mut at = 0;
+    while at < blocks {
+        let extent = source.extent(Lba(at), blocks - at);
+        if extent.written || extent.range.blocks == 0 {
+            return Some(at);
+        }
+        at += extent.range.blocks;
+    }
+    None
+}
+
+/// Refuses an operation on an array with a pool. `what` is what cannot happen to the array.
+pub(crate) fn refuse_pool(running: &Running, what: &str) -> Result<(), ControlError> {
+    let array = running.array.name();
+    match &running.pool {
+        PoolSlot::Nothing | PoolSlot::Unread { .. } => Ok(()),
+        PoolSlot::Unknown => Err(ControlError::state(format!(
+            "array {array} {what} yet: the search for a pool on it has not ended; try again"
+        ))),
+        slot => match slot.known() {
+            Some((name, _)) => {
+                let destroy = DestroyPoolRequest { name: name.to_owned(), ..Default::default() };
+                let text = say(format!(
+                    "array {array} {what}: it has pool {name}; destroy the pool first: "
+                ));
+                Err(ControlError::refused(text.run(destroy)))
+            }
+            None => Err(ControlError::refused(format!(
+                "array {array} {what}: it has a pool that this version cannot open"
+            ))),
+        },
+    }
+}
+
+fn refuse_exported(manager: &Manager, uuid: &str, array: &str) -> Result<(), ControlError> {
+    let exports = manager.records.export_names(uuid);
+    let Some(first) = exports.first() else { return Ok(()) };
+    let text = say(format!(
+        "array {array} is exported as {}; first remove the export: ",
+        exports.join(", ")
+    ));
+    Err(ControlError::refused(text.run(remove_export(first))))
+}
+
+fn steps(layout: &Layout, array: &str, is_written: bool) -> Vec<String> {
+    let header = &layout.header;
+    let mut steps = Vec::new();
+    if is_written {
+        steps.push(format!("lose the data of array {array}"));
+    }
+    steps.push(format!(
+        "pool {} on array {array}: {} for volumes in clusters of {}",
+        header.name,
+        ByteSize(u64::from(header.clusters) * u64::from(header.cluster_bytes)),
+        ByteSize(u64::from(header.cluster_bytes)),
+    ));
+    steps
+}
+
+/// Returns the pool that a real run would create.
+fn planned_pool(layout: &Layout, array: &str) -> api::Pool {
+    let header = &layout.header;
+    let bytes = u64::from(header.clusters) * u64::from(header.cluster_bytes);
+    api::Pool {
+        name: header.name.to_string(),
+        array: array.to_owned(),
+        size_bytes: bytes,
+        free_bytes: bytes,
+        cluster_bytes: u64::from(header.cluster_bytes),
+        log_bytes: header.log_bytes,
+        ..api::Pool::default()
+    }
+}
+
+impl Manager {
+    /// Returns the pools of all running arrays in their last known states.
+    #[must_use]
+    pub fn pools(&self) -> Vec<api::Pool> {
+        self.running.iter().filter_map(slot_message).collect()
+    }
+
+    /// Returns the index in `running` of the array with this pool.
+    pub(crate) fn find_pool(&self, asked: &str) -> Result<usize, ControlError> {
+        let called = |running: &Running| {
+            let known = running.pool.known();
+            known.is_some_and(|(name, uuid)| is_called(asked, name, uuid))
+        };
+        let mut found = (0..self.running.len()).filter(|at| called(&self.running[*at]));
+        match (found.next(), found.next()) {
+            (Some(at), None) => Ok(at),
+            (None, _) => Err(self.no_such_pool(asked)),
+            (Some(_), Some(_)) => Err(ControlError::state(format!(
+                "two pools have the name {asked}; use the UUID of the pool in place of its name"
+            ))),
+        }
+    }
+
+    /// Returns access to the online pool that a client calls `asked`.
+    pub(crate) fn online_pool(&self, asked: &str) -> Result<Handle, ControlError> {
+        let running = &self.running[self.find_pool(asked)?];
+        match &running.pool {
+            PoolSlot::Online(online) => Ok(online.handle.clone()),
+            PoolSlot::Offline(OfflinePool { why, .. }) => {
+                Err(ControlError::state(format!("pool {asked} is offline: {why}")))
+            }
+            PoolSlot::Unknown | PoolSlot::Unread { .. } | PoolSlot::Nothing => {
+                Err(self.no_such_pool(asked))
+            }
+        }
+    }
+
+    pub(crate) fn no_such_pool(&self, name: &str) -> ControlError {
+        let known: Vec<&str> =
+            self.running.iter().filter_map(|r| r.pool.known().map(|(name, _)| name)).collect();
+        let create = CreatePoolRequest::default();
+        not_among(format!("there is no pool {name:?}"), &known, create)
+    }
+
+    fn check_pool_name(&self, name: &Name) -> Result<(), ControlError> {
+        let other = self
+            .running
+            .iter()
+            .find(|running| running.pool.known().is_some_and(|(known, _)| known == name.as_str()));
+        match other {
+            Some(other) => Err(ControlError::exists(format!(
+                "pool {name} already exists on array {}; choose another name",
+                other.array.name()
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// Has the array searched for its new pool.
+    fn begin_opening(&mut self, uuid: &str, name: &Name, array: &str) {
+        let Some(at) = self.position_of(uuid) else { return };
+        self.running[at].pool = PoolSlot::Unknown;
+        let what = format!("pool {name} was created on array {array}");
+        self.record(Note::new(EventKind::PoolCreated, format!("pool/{name}"), what));
+    }
+
+    fn pool_change(&self, result: &str, uuid: &str) -> Result<PoolChange, ControlError> {
+        let running = &self.running[self.find_running(uuid)?];
+        if let PoolSlot::Offline(OfflinePool { why, .. }) | PoolSlot::Unread { why } = &running.pool
+        {
+            return Err(ControlError::device(format!("the new pool cannot be opened: {why}")));
+        }
+        Ok(PoolChange {
+            result: result.to_owned(),
+            pool: slot_message(running),
+            plan: Vec::new(),
+            warnings: Vec::new(),
+        })
+    }
+
+    /// Returns the pool to destroy and the device of its array, if this is allowed.
+    fn check_destroy_pool(
+        &self,
+        uuid: &str,
+        force: bool,
+    ) -> Result<(api::Pool, std::sync::Arc<dyn strake_block::BlockDevice>), ControlError> {
+        let running = &self.running[self.find_running(uuid)?];
+        let gone = || ControlError::state("the pool has changed; try again");
+        let (name, pool) = running.pool.known().ok_or_else(gone)?;
+        let exports = self.records.pool_exports(pool);
+        if let Some(first) = exports.first() {
+            let text = say(format!(
+                "volumes of pool {name} are exported as {}; first remove the export: ",
+                exports.join(", ")
+            ));
+            return Err(ControlError::refused(text.run(remove_export(first))));
+        }
+        let view = match &running.pool {
+            PoolSlot::Online(online) => pool_message(running, online),
+            _ if !force => {
+                let what = format!("pool {name} is offline, so its volumes are not known");
+                let error = ControlError::refused(what);
+                return Err(error.unless(Amendment::Force, "; to lose them: "));
+            }
+            _ => slot_message(running).ok_or_else(gone)?,
+        };
+        let count = view.volumes + view.snapshots;
+        if count > 0 && !force {
+            let what = format!("pool {name} has {count} volumes and snapshots with data");
+            let error = ControlError::refused(what);
+            return Err(error.unless(Amendment::Force, "; destroy them first, or, to lose them: "));
+        }
+        Ok((view, running.array.device()))
+    }
+}

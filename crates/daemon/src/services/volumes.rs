@@ -1,0 +1,98 @@
+//! The calls about volumes and snapshots.
+
+use strake_api::v1::volume_service_server::VolumeService;
+use strake_api::v1::{
+    CloneSnapshotRequest, CompareVolumesRequest, CompareVolumesResponse, CreateSnapshotsRequest,
+    CreateVolumeRequest, DestroyVolumeRequest, GetVolumeRequest, ListVolumesRequest,
+    ListVolumesResponse, ResizeVolumeRequest, RollbackVolumeRequest, SetVolumeRequest,
+    SnapshotsChange, Volume, VolumeChange,
+};
+use strake_control::Control;
+use strake_control::limits::SNAPSHOTS_MAX;
+use tonic::{Request, Response, Status, async_trait};
+
+use crate::shared::{Answer, Shared, check_text, check_texts};
+
+/// The consent to lose the end of a volume.
+const DISCARD_TAIL: &str = "discarding the end of a volume";
+
+#[async_trait]
+impl VolumeService for Shared {
+    async fn create_volume(&self, request: Request<CreateVolumeRequest>) -> Answer<VolumeChange> {
+        check_text("name", &request.get_ref().name)?;
+        self.command(request, Control::create_volume).await
+    }
+
+    async fn list_volumes(
+        &self,
+        request: Request<ListVolumesRequest>,
+    ) -> Answer<ListVolumesResponse> {
+        let request = request.into_inner();
+        check_texts(&[("pool", &request.pool), ("kind", &request.kind)])?;
+        self.call(move |control| control.list_volumes(&request)).await.map(Response::new)
+    }
+
+    async fn get_volume(&self, request: Request<GetVolumeRequest>) -> Answer<Volume> {
+        let request = request.into_inner();
+        check_text("name", &request.name)?;
+        self.call(move |control| control.volume(&request)).await.map(Response::new)
+    }
+
+    async fn resize_volume(&self, request: Request<ResizeVolumeRequest>) -> Answer<VolumeChange> {
+        let r = request.get_ref();
+        check_text("name", &r.name)?;
+        self.check_consent(&request, DISCARD_TAIL, r.discard_tail).await?;
+        self.command(request, Control::resize_volume).await
+    }
+
+    async fn set_volume(&self, request: Request<SetVolumeRequest>) -> Answer<VolumeChange> {
+        check_text("name", &request.get_ref().name)?;
+        self.command(request, Control::set_volume).await
+    }
+
+    async fn destroy_volume(&self, request: Request<DestroyVolumeRequest>) -> Answer<VolumeChange> {
+        check_text("name", &request.get_ref().name)?;
+        self.command(request, Control::destroy_volume).await
+    }
+
+    async fn create_snapshots(
+        &self,
+        request: Request<CreateSnapshotsRequest>,
+    ) -> Answer<SnapshotsChange> {
+        let snapshots = &request.get_ref().snapshots;
+        if snapshots.len() > SNAPSHOTS_MAX {
+            return Err(Status::invalid_argument(format!(
+                "{} snapshots in one request; at most {SNAPSHOTS_MAX} are accepted",
+                snapshots.len()
+            )));
+        }
+        for new in snapshots {
+            check_texts(&[("volume", &new.volume), ("name", &new.name)])?;
+        }
+        self.command(request, Control::create_snapshots).await
+    }
+
+    async fn clone_snapshot(&self, request: Request<CloneSnapshotRequest>) -> Answer<VolumeChange> {
+        let r = request.get_ref();
+        check_texts(&[("snapshot", &r.snapshot), ("name", &r.name)])?;
+        self.command(request, Control::clone_snapshot).await
+    }
+
+    async fn rollback_volume(
+        &self,
+        request: Request<RollbackVolumeRequest>,
+    ) -> Answer<VolumeChange> {
+        let r = request.get_ref();
+        check_texts(&[("name", &r.name), ("snapshot", &r.snapshot)])?;
+        self.command(request, Control::rollback_volume).await
+    }
+
+    async fn compare_volumes(
+        &self,
+        request: Request<CompareVolumesRequest>,
+    ) -> Answer<CompareVolumesResponse> {
+        let request = request.into_inner();
+        check_texts(&[("from", &request.from), ("to", &request.to)])?;
+        self.call(move |control| control.compare_volumes(&request)).await.map(Response::new)
+    }
+}

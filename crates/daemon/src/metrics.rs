@@ -23,7 +23,7 @@ mod text;
 mod tests;
 
 use strake_api::v1::{
-    Array, Daemon, Drive, DriveHealth, Export, Hook, Problem, Spare, SystemStatus,
+    Array, Daemon, Drive, DriveHealth, Export, Hook, Pool, Problem, Spare, SystemStatus,
 };
 use strake_control::{ArrayLatencies, Manager};
 
@@ -41,6 +41,7 @@ struct Snapshot {
     /// The last health pages of the drives of members and of spares.
     health: Vec<DriveHealth>,
     exports: Vec<Export>,
+    pools: Vec<Pool>,
     spares: Vec<Spare>,
     hooks: Vec<Hook>,
     problems: Vec<Problem>,
@@ -61,6 +62,7 @@ impl Snapshot {
             drives: manager.open_drives(),
             health: manager.health_pages(),
             exports,
+            pools: manager.pools(),
             spares: manager.list_spares().spares,
             hooks: manager.list_hooks().hooks,
             problems,

@@ -5,7 +5,7 @@ use super::text::{Family, Kind, Text};
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use strake_api::v1::{
-    Array, Counters, Drive, DriveErrors, DriveHealth, DrivePath, Export, Hook, Progress, Scrub,
+    Array, Counters, Drive, DriveErrors, DriveHealth, DrivePath, Export, Hook, Pool, Progress, Scrub,
 };
 use strake_control::Latencies;
 use strake_units::Nanos;
@@ -299,6 +299,29 @@ pub const FAMILIES: &[Family] = &[
             s.spares.iter().filter(|spare| spare.state == word).count()
         });
     }),
+    gauge("strake_pool_state", "1 for the current state of a pool.", |s, to| {
+        for pool in &s.pools {
+            to.say(&[("pool", &pool.name), ("state", &pool.state)], 1);
+        }
+    }),
+    gauge("strake_pool_size_bytes", "Space of a pool for volumes.", |s, to| {
+        of_pools(s, to, |pool| pool.size_bytes);
+    }),
+    gauge("strake_pool_used_bytes", "Space of a pool in use.", |s, to| {
+        of_pools(s, to, |pool| pool.used_bytes);
+    }),
+    gauge("strake_pool_free_bytes", "Free space of a pool.", |s, to| {
+        of_pools(s, to, |pool| pool.free_bytes);
+    }),
+    gauge("strake_pool_reserved_bytes", "Free space kept for thick volumes.", |s, to| {
+        of_pools(s, to, |pool| pool.reserved_bytes);
+    }),
+    gauge("strake_pool_volumes", "Volumes of a pool, without snapshots.", |s, to| {
+        of_pools(s, to, |pool| pool.volumes.into());
+    }),
+    gauge("strake_pool_snapshots", "Snapshots of a pool.", |s, to| {
+        of_pools(s, to, |pool| pool.snapshots.into());
+    }),
     gauge("strake_export_up", "1 if an export serves its array, else 0.", |s, to| {
         for export in &s.exports {
             to.say(&[("export", &export.name)], u8::from(is_online(export)));
@@ -370,6 +393,13 @@ fn of_scrubs(s: &Snapshot, to: &mut Text, time_us: fn(&Scrub) -> Option<u64>) {
         if let Some(us) = array.scrub.as_ref().and_then(time_us) {
             to.say(&[("array", &array.name)], us as f64 / 1e6);
         }
+    }
+}
+
+/// Writes a number of each pool that serves.
+fn of_pools(s: &Snapshot, to: &mut Text, figure: fn(&Pool) -> u64) {
+    for pool in s.pools.iter().filter(|pool| pool.state != "offline") {
+        to.say(&[("pool", &pool.name)], figure(pool));
     }
 }
 

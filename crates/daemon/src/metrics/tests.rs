@@ -63,6 +63,7 @@ fn full() -> Snapshot {
         drives: vec![drive],
         health: vec![health],
         exports: vec![export],
+        pools: vec![Pool { name: "p".into(), state: "online".into(), ..Pool::default() }],
         spares: vec![Spare { state: "missing".into(), ..Spare::default() }],
         hooks: vec![Hook { name: "mail".into(), failed: 2, ..Hook::default() }],
         problems: vec![Problem { severity: "failed".into(), ..Problem::default() }],

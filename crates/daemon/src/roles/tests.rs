@@ -17,7 +17,9 @@ use strake_api::v1::drive_service_server::DriveServiceServer;
 use strake_api::v1::event_service_server::EventServiceServer;
 use strake_api::v1::export_service_server::ExportServiceServer;
 use strake_api::v1::job_service_server::JobServiceServer;
+use strake_api::v1::pool_service_server::PoolServiceServer;
 use strake_api::v1::spare_service_server::SpareServiceServer;
+use strake_api::v1::volume_service_server::VolumeServiceServer;
 use strake_api::v1::{AuditEntry, ListAuditRequest, VerifyAuditRequest};
 use strake_control::{Control, Options, Role};
 use strake_testkit::{Chance, Folder};
@@ -75,6 +77,7 @@ fn drawn(input: &DescriptorProto, chance: &mut Chance) -> Vec<u8> {
             }
             Type::Bool => bytes.extend([key, 1]),
             Type::Uint32 | Type::Uint64 | Type::Int32 => bytes.extend([key, chance.below(4) as u8]),
+            Type::Message => bytes.extend([key | 2, 0]),
             other => panic!("{}: {other:?} is not drawn yet", field.name()),
         }
     }
@@ -105,7 +108,8 @@ impl Daemon {
             })*};
         }
         add! { ArrayServiceServer AuditServiceServer ConfigServiceServer DaemonServiceServer DriveServiceServer }
-        add! { EventServiceServer ExportServiceServer JobServiceServer SpareServiceServer }
+        add! { EventServiceServer ExportServiceServer JobServiceServer PoolServiceServer SpareServiceServer }
+        add! { VolumeServiceServer }
         Self { _state: state, runtime: control_threads().expect("threads"), control, services }
     }
 
@@ -310,6 +314,7 @@ fn consents_need_an_administrator() {
         ("SpareService/AddSpare", "drive", "/srv/file"),
         ("ArrayService/ReaddMember", "drive", "/srv/file"),
         ("ArrayService/ReplaceMember", "drive", "null:1TiB"),
+        ("VolumeService/ResizeVolume", "discard_tail", ""),
     ];
     for (name, field, text) in cases {
         let method = methods.iter().find(|method| method.name == name).expect("it exists");

@@ -55,7 +55,7 @@ mod tests {
     fn the_identity_of_a_volume_never_changes() {
         let pool = "00112233-4455-4677-8899-aabbccddeeff".to_owned();
         let volume = VolumeRef { pool, id: 7 };
-        assert_eq!(volume.uuid().to_string(), "EXPECTED");
+        assert_eq!(volume.uuid().to_string(), "86bd459b-6783-8a28-bd38-380b68d40426");
         let other = VolumeRef { id: 8, ..volume.clone() };
         assert_ne!(volume.uuid(), other.uuid());
     }

@@ -320,7 +320,7 @@ impl InPool {
     }
 
     fn bytes(&self, blocks: u64) -> u64 {
-        blocks * u64::from(self.status.block_bytes)
+        blocks.saturating_mul(u64::from(self.status.block_bytes))
     }
 
     fn size_of(&self, blocks: u64) -> ByteSize {
@@ -334,10 +334,12 @@ impl InPool {
         }
         let block = u64::from(self.status.block_bytes);
         let blocks = bytes.div_ceil(block);
+        let Some(rounded) = blocks.checked_mul(block) else {
+            return Err(ControlError::usage(format!("{bytes} bytes are too large for a volume")));
+        };
         if bytes % block != 0 {
             warnings.push(format!(
-                "the size was rounded up to {} bytes, a multiple of the block size",
-                blocks.saturating_mul(block)
+                "the size was rounded up to {rounded} bytes, a multiple of the block size"
             ));
         }
         Ok(blocks)
@@ -365,11 +367,8 @@ impl InPool {
         self.bytes(blocks).div_ceil(u64::from(self.status.cluster_bytes))
     }
 
-    /// Refuses a new thick volume that does not fit, and a size that no volume can have. The map decides finally.
+    /// Refuses a new thick volume that does not fit. The map decides finally.
     fn check_room(&self, blocks: u64, policy: SpacePolicy) -> Result<(), ControlError> {
-        if blocks.checked_mul(u64::from(self.status.block_bytes)).is_none() {
-            return Err(ControlError::usage("the size is too large"));
-        }
         if policy.reserved {
             self.check_reserve(self.clusters_of(blocks))?;
         }
@@ -377,9 +376,6 @@ impl InPool {
     }
 
     fn check_growth(&self, row: &VolumeRow, blocks: u64) -> Result<(), ControlError> {
-        if blocks.checked_mul(u64::from(self.status.block_bytes)).is_none() {
-            return Err(ControlError::usage("the size is too large"));
-        }
         if row.policy.reserved {
             let more = self.clusters_of(blocks) - self.clusters_of(row.blocks);
             self.check_reserve(more)?;

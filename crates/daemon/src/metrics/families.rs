@@ -5,7 +5,8 @@ use super::text::{Family, Kind, Text};
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use strake_api::v1::{
-    Array, Counters, Drive, DriveErrors, DriveHealth, DrivePath, Export, Hook, Pool, Progress, Scrub,
+    Array, Counters, Drive, DriveErrors, DriveHealth, DrivePath, Export, Hook, Pool, Progress,
+    Scrub,
 };
 use strake_control::Latencies;
 use strake_units::Nanos;

@@ -105,6 +105,22 @@ referred() { tank; expect 0 strake export referral add nvme-tcp://192.0.2.8:4420
 
 numbers() { expect 0 strake bench run G1 --repeats 1 --milliseconds 10 --save numbers; }
 
+# An array for a pool, one that was written, a pool, and what is in it. The volume of a rollback differs from its snapshot.
+roomy() { tank 1GiB; }
+written() {
+    roomy
+    expect 0 strake export create tank --via nbd --listen "unix:$work/nbd.sock"
+    expect 0 python3 "$e2e/_nbd.py" fill --socket "$work/nbd.sock" --export tank --model "$work/model" --windows 0:64
+    expect 0 strake export remove tank --force
+}
+pool() { roomy; expect 0 strake pool create data tank; }
+volumes() {
+    pool
+    expect 0 strake volume create data/vm1 10G
+    expect 0 strake volume create data/vm2 64M
+}
+snapshots() { volumes; expect 0 strake snapshot create data/vm1 before; }
+
 backup() { tank; expect 0 strake config backup strake.json; }
 
 # Seconds after which an example counts as hung. It is no measure of speed: the longest one computes for 20 s on a whole
@@ -153,6 +169,13 @@ situation() {
         "strake drive smart"*) codes=3 ;;
         "strake drive clean"*--accept-loss*) needs=foreign ;;
         "strake drive clean"*) needs=used ;;
+        "strake pool create"*--overwrite*) needs=written ;;
+        "strake pool create"*) needs=roomy ;;
+        "strake pool destroy"*--force*) needs=volumes ;;
+        "strake pool "*data*) needs=pool ;;
+        "strake volume create"*) needs=pool ;;
+        "strake volume clone"* | "strake snapshot "*before*) needs=snapshots ;;
+        "strake volume "*data* | "strake snapshot "*data* | *"create data/vm1 --via"*) needs=volumes ;;
         "strake spare remove"*) needs=spare ;;
         "strake job pause"*) needs=rebuilds ;;
         "strake job resume"* | "strake job set"*) needs=rests ;;

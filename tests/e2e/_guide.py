@@ -132,9 +132,10 @@ class Walk:
         if ran.returncode:
             raise Wrong(f"setup {' '.join(command)}: exit code {ran.returncode}: {ran.stdout}{ran.stderr}")
 
-    def do_export(self, array):
-        """ARRAY: is exported, for the client of this page."""
-        self.do_setup(f"strake export create {array} --via nbd --listen unix:{self.nbd()}")
+    def do_export(self, array, name=None):
+        """ARRAY [NAME]: is exported, for the client of this page; NAME is the export, as `write` and `verify` name it."""
+        named = f" --name {name}" if name else ""
+        self.do_setup(f"strake export create {array} --via nbd --listen unix:{self.nbd()}{named}")
 
     def do_write(self, array, windows="0:512,4096:512"):
         """ARRAY [FIRST:COUNT,...]: a client writes these blocks of 4 KiB."""

@@ -310,8 +310,8 @@ pub enum Command {
   strake bench list"
     )]
     Bench(BenchArgs),
-    /// Print a completion script for a shell. The script also completes the names of arrays, drives, exports, hosts, jobs,
-    /// pools, volumes and snapshots, which the daemon knows.
+    /// Print a completion script for a shell. The script also completes the names of arrays, drives, exports, hosts,
+    /// jobs, pools, volumes and snapshots, which the daemon knows.
     #[command(after_help = "Examples:
   strake completions bash > /etc/bash_completion.d/strake
   strake completions zsh > /usr/share/zsh/site-functions/_strake")]

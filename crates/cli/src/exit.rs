@@ -3,8 +3,8 @@
 use strake_api::v1::{Array, Pool};
 use tonic::Code;
 
-/// Exit codes, the same for every command. `status`, `array show`, `pool show`, `drive smart` and `wait` report health; commands
-/// that change an object report success.
+/// Exit codes, the same for every command. `status`, `array show`, `pool show`, `drive smart` and `wait` report
+/// health; commands that change an object report success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Exit {
     /// Success, or healthy.

@@ -77,7 +77,7 @@ fn new(words: &[String]) -> Result<Vec<NewSnapshot>, CliError> {
 }
 
 /// How the command is typed.
-const FORM: &str = "write pairs of a volume and a name without the pool, such as strake snapshot create tank/vm1 before";
+const FORM: &str = "write pairs of a volume and a name without a pool, such as strake snapshot create tank/vm1 now";
 
 /// Asks for a snapshot.
 ///

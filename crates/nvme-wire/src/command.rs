@@ -22,8 +22,16 @@ pub mod admin {
     pub const GET_FEATURES: u8 = 0x0a;
     /// Asynchronous Event Request.
     pub const ASYNC_EVENT: u8 = 0x0c;
+    /// Firmware Commit.
+    pub const COMMIT: u8 = 0x10;
+    /// Firmware Image Download.
+    pub const DOWNLOAD: u8 = 0x11;
     /// Keep Alive.
     pub const KEEP_ALIVE: u8 = 0x18;
+    /// Format NVM.
+    pub const FORMAT: u8 = 0x80;
+    /// Sanitize.
+    pub const SANITIZE: u8 = 0x84;
 }
 
 /// The opcode of all fabrics commands (Base, section 6 "Fabrics Command Set").

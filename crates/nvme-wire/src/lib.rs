@@ -22,6 +22,7 @@ pub mod health;
 pub mod identified;
 pub mod identify;
 pub mod log;
+pub mod maintenance;
 pub mod nqn;
 pub mod nvm;
 pub mod reservation;

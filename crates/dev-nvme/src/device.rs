@@ -23,6 +23,7 @@ use strake_block::{
     BlockDevice, DeallocateReads, DeviceError, DeviceInfo, IoErrorKind, IoQueue, VolatileCache,
 };
 use strake_nvme_wire::health::LogPages;
+use strake_nvme_wire::maintenance::{AdminCommand, Answer};
 use strake_units::{BlockSize, CoreIndex};
 
 /// Time limit for a new device to become ready, independent of the value of the controller (CAP.TO).
@@ -169,7 +170,7 @@ impl NvmeDevice {
     }
 }
 
-/// Reads log pages of a device that may be closed at the same time.
+/// Reads log pages of a device that may be closed at the same time, and executes maintenance commands.
 #[derive(Clone)]
 pub struct LogReader {
     name: String,
@@ -201,6 +202,30 @@ impl LogReader {
             .recv_timeout(Duration::from_nanos(LOG_TIME_MAX.0))
             .unwrap_or(Err(Reason::NoAnswer));
         answer.map_err(fail)
+    }
+
+    /// The namespace ID of the device; `None` before the controller was identified.
+    #[must_use]
+    pub fn namespace(&self) -> Option<u32> {
+        lock(&self.shared.known).facts.as_ref().map(|facts| facts.namespace.nsid)
+    }
+
+    /// Executes a maintenance command, and waits for the answer as long as the command may take.
+    ///
+    /// # Errors
+    /// The controller does not answer in time, executes another maintenance command, is being reset, or is given back.
+    pub fn maintain(&self, command: AdminCommand) -> Result<Answer, DeviceError> {
+        let fail = |reason: Reason| {
+            DeviceError::new(IoErrorKind::Device, self.name.clone(), reason.to_string())
+        };
+        if self.shared.word().phase() == Phase::Gone {
+            let reason = lock(&self.shared.known).reason.clone();
+            return Err(fail(reason.unwrap_or(Reason::NotReady)));
+        }
+        let limit = Duration::from_secs(command.time_s().into());
+        let (reply, answer) = sync_channel(1);
+        self.shared.ask(Request::Maintain(command, reply));
+        answer.recv_timeout(limit).unwrap_or(Err(Reason::NoAnswer)).map_err(fail)
     }
 }
 

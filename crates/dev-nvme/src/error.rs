@@ -44,6 +44,8 @@ pub enum Reason {
     ResetStorm,
     /// Memory cannot be mapped for the controller.
     Memory(String),
+    /// The controller executes another maintenance command.
+    Busy,
 }
 
 impl Reason {
@@ -64,6 +66,7 @@ impl Reason {
             | Self::NeverDisabled
             | Self::NoRegisters
             | Self::NoAnswer
+            | Self::Busy
             | Self::Admin(..)
             | Self::UnknownCommand(_) => false,
         }
@@ -96,6 +99,7 @@ impl fmt::Display for Reason {
             Self::AnotherDrive => f.write_str("after the reset another drive or namespace answers"),
             Self::NoQueues => f.write_str("the controller grants no I/O queue"),
             Self::ResetStorm => f.write_str("the controller had to be reset too often"),
+            Self::Busy => f.write_str("the controller executes another maintenance command"),
             Self::Memory(why) => write!(f, "memory cannot be mapped for the controller: {why}"),
         }
     }

@@ -3,6 +3,7 @@
 //! A thread runs the keeper (`run`); tests call [`Keeper::turn`] with the time. The keeper executes all operations that
 //! may wait, so that data cores do not wait.
 
+mod maintenance;
 mod preparation;
 
 use crate::admin::{Admin, Answered, DataPage};
@@ -17,6 +18,7 @@ use crate::transport::Function;
 use crate::wire::{
     Capabilities, Csts, Ring, abort, cc, command, delete_completion, delete_submission, offset,
 };
+use maintenance::Maintenance;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,7 +26,6 @@ use std::sync::mpsc::SyncSender;
 use std::thread;
 use std::time::{Duration, Instant};
 use strake_nvme_wire::command::admin;
-use strake_nvme_wire::identify::cns;
 use strake_nvme_wire::{Cqe, Sqe, feature};
 use strake_units::Nanos;
 
@@ -40,6 +41,8 @@ enum Purpose {
     Log(u32, SyncSender<Result<Vec<u8>, Reason>>),
     /// A log page whose reader no longer waits. The controller owns its page of memory until the answer arrives.
     LateLog,
+    /// A maintenance command.
+    Maintenance(Box<Maintenance>),
     /// The list of changed namespaces. The keeper reads it so that the controller reports the next change.
     Changed,
     /// The Identify of the namespace, after a change.
@@ -52,7 +55,9 @@ impl Purpose {
         match self {
             // The lifecycle limits a step, and an event may never happen. A log page without an answer says nothing
             // about the medium: a reset, and after some resets a failed drive, would cost more than the page.
-            Self::Step(_) | Self::Event | Self::Log(..) | Self::LateLog => None,
+            Self::Step(_) | Self::Event | Self::Log(..) | Self::LateLog | Self::Maintenance(_) => {
+                None
+            }
             Self::CreateCompletion(_)
             | Self::CreateSubmission(_)
             | Self::DeleteSubmission(_)
@@ -138,7 +143,11 @@ impl Keeper {
     }
 
     fn is_busy(&self) -> bool {
-        let is_waiting = |purpose: &Purpose| !matches!(purpose, Purpose::Event | Purpose::LateLog);
+        let is_waiting = |purpose: &Purpose| match purpose {
+            Purpose::Event | Purpose::LateLog => false,
+            Purpose::Maintenance(maintenance) => maintenance.is_quick(),
+            _ => true,
+        };
         self.lifecycle.is_changing() || !self.waiting.is_empty() || self.admin.any(is_waiting)
     }
 
@@ -163,6 +172,7 @@ impl Keeper {
             }
         }
         self.give_up_log(now);
+        self.give_up_maintenance(now);
         if self.lifecycle.is_ready() && self.admin.is_late(now, Purpose::time) {
             self.happens(now, Event::Broken(Reason::NoAnswer));
         }
@@ -297,9 +307,11 @@ impl Keeper {
         let waiting = std::mem::take(&mut self.waiting);
         let pending: Vec<Purpose> = self.admin.abandon().collect();
         for purpose in pending.into_iter().chain(waiting.into_iter().map(|(_, purpose)| purpose)) {
-            if let Purpose::Log(_, reply) = purpose {
-                let reason = self.lifecycle.reason.clone().unwrap_or(Reason::NoAnswer);
-                let _ = reply.try_send(Err(reason));
+            let reason = || self.lifecycle.reason.clone().unwrap_or(Reason::NoAnswer);
+            match purpose {
+                Purpose::Log(_, reply) => _ = reply.try_send(Err(reason())),
+                Purpose::Maintenance(mut maintenance) => maintenance.fail(reason()),
+                _ => {}
             }
         }
     }
@@ -316,6 +328,7 @@ impl Keeper {
             }
             Request::Closed(port, estate) => self.close(port, estate),
             Request::Log(number, bytes, reply) => self.read_log(number, bytes, reply),
+            Request::Maintain(command, reply) => self.maintain(command, reply),
             Request::Stop => self.happens(now, Event::Stop),
         }
     }
@@ -479,6 +492,7 @@ impl Keeper {
                     failed
                 });
             }
+            Purpose::Maintenance(maintenance) => self.maintained(*maintenance, cqe),
             Purpose::Namespace => self.namespace_changed(now, is_good),
             Purpose::Abort | Purpose::Event | Purpose::Changed | Purpose::LateLog => {}
         }
@@ -506,9 +520,7 @@ impl Keeper {
         let sqe = self.log_page(log, PAGE as u32, DataPage::Steps);
         self.send(sqe, Purpose::Changed);
         if result & feature::event::RESULT_MASK == feature::event::NAMESPACES_CHANGED_RESULT {
-            let address = (self.admin.page_address(DataPage::Namespace), 0);
-            let sqe = command(admin::IDENTIFY, self.nsid, address).with(10, cns::NAMESPACE.into());
-            self.send(sqe, Purpose::Namespace);
+            self.look_at_namespace();
         }
         self.send(command(admin::ASYNC_EVENT, 0, (0, 0)), Purpose::Event);
     }

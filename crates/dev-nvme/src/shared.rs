@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, compiler_fen
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Thread;
+use strake_nvme_wire::maintenance::{AdminCommand, Answer};
 
 /// A session and its phase in one word. A session starts when the controller becomes ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,9 +72,14 @@ pub(crate) enum Request {
     Closed(Arc<Port>, Estate),
     /// Read a log page: its number and its bytes.
     Log(u8, u32, SyncSender<Result<Vec<u8>, Reason>>),
+    /// Execute a maintenance command.
+    Maintain(AdminCommand, Reply),
     /// Give the device back.
     Stop,
 }
+
+/// Receives the answer to a maintenance command.
+pub(crate) type Reply = SyncSender<Result<Answer, Reason>>;
 
 /// Counters, for users and for tests.
 #[derive(Debug, Default)]

@@ -36,7 +36,10 @@ mod wait;
 
 pub use device::{Access, Direct, OpenOptions, Polling, UringDevice};
 pub use error::{Notice, NoticeKind};
-pub use health::{nvme_controller_page, nvme_log_page};
+pub use health::{
+    NvmeAnswer, NvmeCommand, NvmeData, nvme_command, nvme_controller_page, nvme_log_page,
+    nvme_namespace,
+};
 pub use inherit::inherit_nothing;
 pub use light::{Light, Pattern};
 pub use machine::{KernelDrive, Machine, Named};

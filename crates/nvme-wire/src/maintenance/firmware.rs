@@ -110,7 +110,10 @@ pub fn read_slots() -> AdminCommand {
 pub fn download(offset: u32, piece: Vec<u8>) -> AdminCommand {
     let dwords = [(piece.len() as u32 / 4).saturating_sub(1), offset / 4, 0, 0, 0, 0];
     let transfer = Transfer::ToDrive(piece);
-    AdminCommand { dwords, ..AdminCommand::new(admin::DOWNLOAD, "Firmware Image Download", transfer) }
+    AdminCommand {
+        dwords,
+        ..AdminCommand::new(admin::DOWNLOAD, "Firmware Image Download", transfer)
+    }
 }
 
 /// When the committed image runs.

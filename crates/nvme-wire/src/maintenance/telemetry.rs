@@ -103,7 +103,10 @@ impl std::fmt::Display for BadHeader {
         match self {
             Self::Page(page) => write!(f, "the drive returned log page {page:02x}h instead"),
             Self::Areas([one, two, three]) => {
-                write!(f, "its areas end at the blocks {one}, {two} and {three}, which is impossible")
+                write!(
+                    f,
+                    "its areas end at the blocks {one}, {two} and {three}, which is impossible"
+                )
             }
         }
     }

@@ -125,7 +125,8 @@ fn a_format_has_the_fields_of_the_specification() {
 fn the_formats_of_a_namespace_are_read_field_by_field() {
     let mut page = [0; 4096];
     (page[25], page[26]) = (3, 0x61);
-    for (at, format) in [[0, 0, 9, 2], [0, 0, 12, 1], [8, 0, 12, 0], [0, 0, 12, 0]].iter().enumerate()
+    for (at, format) in
+        [[0, 0, 9, 2], [0, 0, 12, 1], [8, 0, 12, 0], [0, 0, 12, 0]].iter().enumerate()
     {
         put(&mut page, 128 + 4 * at, format);
     }

@@ -2,6 +2,7 @@
 
 mod faults;
 mod io;
+mod maintenance;
 mod prp;
 mod pulled;
 mod refusals;

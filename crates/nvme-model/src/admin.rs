@@ -5,7 +5,6 @@ use crate::controller::{Breach, Controller};
 use crate::fault::Fault;
 use crate::identify::FORMATS;
 use crate::io::{give, prps};
-use crate::medium::Namespace;
 use crate::queues::{Completion, Fetched, Submission};
 use crate::spec::{NamespaceSpec, Protection, Spec};
 use crate::status::{
@@ -23,8 +22,6 @@ mod opcode {
     pub(super) const DELETE_COMPLETION: u8 = 0x04;
     pub(super) const CREATE_COMPLETION: u8 = 0x05;
     pub(super) const DOORBELL_BUFFERS: u8 = 0x7c;
-    pub(super) const FORMAT: u8 = 0x80;
-    pub(super) const SANITIZE: u8 = 0x84;
 }
 
 /// Entries of the error log.
@@ -46,8 +43,10 @@ impl Controller {
             opcode::DELETE_COMPLETION => self.delete_completion(&sqe),
             opcode::CREATE_COMPLETION => self.create_completion(bus, &sqe),
             opcode::DOORBELL_BUFFERS => self.set_shadow(&sqe),
-            opcode::FORMAT => self.format_nvm(&sqe),
-            opcode::SANITIZE => self.sanitize(&sqe),
+            admin::FORMAT => self.format_nvm(&sqe),
+            admin::SANITIZE => self.sanitize(&sqe),
+            admin::DOWNLOAD => self.download(bus, &sqe),
+            admin::COMMIT => self.commit(&sqe),
             admin::IDENTIFY => self
                 .identify(sqe.dword(10) as u8, sqe.nsid())
                 .and_then(|page| give(bus, &sqe, &page))
@@ -191,7 +190,10 @@ impl Controller {
 
     fn get_log_page(&mut self, bus: &dyn Bus, sqe: &Sqe) -> Outcome {
         let request = Request::parse(sqe);
-        let page = self.log_page(request.page)?;
+        let mut page = self.log_page(&request)?;
+        if let Some(distort) = &mut self.distort_log {
+            distort(request.page, &mut page);
+        }
         let from = usize::try_from(request.offset).unwrap_or(usize::MAX);
         let rest = page.get(from..).ok_or(Status::INVALID_FIELD)?;
         let mut out = vec![0; request.length.min(1 << 20) as usize];
@@ -216,17 +218,6 @@ impl Controller {
             let spec = namespace.spec;
             let blocks = spec.blocks << spec.block_log2 >> block_log2;
             namespace.format(NamespaceSpec { blocks, block_log2, protection, ..spec });
-        }
-        Ok(0)
-    }
-
-    /// Block erase, which is done at once.
-    fn sanitize(&mut self, sqe: &Sqe) -> Outcome {
-        if sqe.dword(10) & 0b111 != 0b010 {
-            return Err(Status::INVALID_FIELD);
-        }
-        for namespace in self.namespaces.iter_mut().flatten() {
-            *namespace = Namespace::new(namespace.spec);
         }
         Ok(0)
     }

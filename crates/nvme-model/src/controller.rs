@@ -13,6 +13,7 @@ mod commands;
 
 use crate::bus::Bus;
 use crate::fault::{Fault, Faults};
+use crate::maintenance::Maintained;
 use crate::medium::Namespace;
 use crate::pace::Pace;
 use crate::queues::{Answer, Completion, Fetched, Submission};
@@ -71,6 +72,7 @@ pub(crate) struct Counts {
 }
 
 type Distort = Box<dyn FnMut(u8, &mut Page) + Send>;
+type DistortLog = Box<dyn FnMut(u8, &mut Vec<u8>) + Send>;
 
 /// A controller. It does nothing by itself: [`step`](Self::step) does.
 pub struct Controller {
@@ -93,6 +95,8 @@ pub struct Controller {
     pub(crate) shadow: Option<(u64, u64)>,
     pub(crate) faults: Faults,
     pub(crate) distort: Option<Distort>,
+    pub(crate) distort_log: Option<DistortLog>,
+    pub(crate) maintained: Maintained,
     pub(crate) counts: Counts,
     pub(crate) errors: VecDeque<strake_nvme_wire::log::Failure>,
     pub(crate) pieces: Vec<(u64, usize)>,
@@ -135,6 +139,8 @@ impl Controller {
             shadow: None,
             faults: Faults::default(),
             distort: None,
+            distort_log: None,
+            maintained: Maintained::default(),
             counts: Counts { power_cycles: 1, ..Counts::default() },
             errors: VecDeque::new(),
             pieces: Vec::new(),
@@ -168,6 +174,11 @@ impl Controller {
     /// Changes answers of Identify: the function gets the CNS and the page.
     pub fn distort(&mut self, change: impl FnMut(u8, &mut Page) + Send + 'static) {
         self.distort = Some(Box::new(change));
+    }
+
+    /// Changes log pages: the function gets the identifier and the page.
+    pub fn distort_log(&mut self, change: impl FnMut(u8, &mut Vec<u8>) + Send + 'static) {
+        self.distort_log = Some(Box::new(change));
     }
 
     /// Another pace from now on.
@@ -394,6 +405,7 @@ impl Controller {
             self.breach(Breach::Configuration(attributes));
             return self.fail(bus);
         }
+        self.activate_firmware();
         self.submissions[0] = Some(Submission::new(asq, entries(attributes), 0));
         self.completions[0] = Some(Completion::new(acq, entries(attributes >> 16), Some(0)));
         self.life = Life::Enabled;

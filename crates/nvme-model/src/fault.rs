@@ -45,6 +45,12 @@ pub enum Fault {
     NoDescriptors,
     /// Creating a queue fails.
     NoQueueCreated,
+    /// The telemetry data change before a read of their header.
+    TelemetryChanges,
+    /// A sanitize operation fails at its end.
+    SanitizeFails,
+    /// Firmware is not activated without a reset, although the controller reported that it would be.
+    FirmwareNeedsReset,
 }
 
 /// As many occasions as there are.

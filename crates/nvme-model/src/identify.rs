@@ -6,7 +6,7 @@ use crate::spec::{NamespaceSpec, Protection, Spec};
 use strake_nvme_wire::Status;
 use strake_nvme_wire::bytes::{put, put_text};
 use strake_nvme_wire::identify::{IDENTIFY_BYTES, Page, active_namespaces, cns};
-use strake_nvme_wire::log::{HEALTH_BYTES, changed_namespaces, firmware, page};
+use strake_nvme_wire::log::{HEALTH_BYTES, Request, changed_namespaces, page};
 
 /// LBA formats of every namespace: metadata bytes and the size of a block as a power of two.
 pub(crate) const FORMATS: [(u16, u8); 4] = [(0, 9), (0, 12), (8, 9), (8, 12)];
@@ -21,7 +21,10 @@ fn format_of(spec: &NamespaceSpec) -> u8 {
 impl Controller {
     pub(crate) fn identify(&mut self, what: u8, nsid: u32) -> Result<Page, Status> {
         let mut out = match what {
-            cns::CONTROLLER => controller_page(&self.spec, self.namespaces.len() as u32),
+            cns::CONTROLLER => {
+                let revision = self.revision();
+                controller_page(&self.spec, &revision, self.namespaces.len() as u32)
+            }
             cns::NAMESPACE => {
                 let at = (nsid as usize).wrapping_sub(1);
                 let namespace = self.namespaces.get(at).and_then(Option::as_ref);
@@ -62,8 +65,8 @@ impl Controller {
     }
 
     /// The log page, as far as it is known.
-    pub(crate) fn log_page(&mut self, number: u8) -> Result<Vec<u8>, Status> {
-        match number {
+    pub(crate) fn log_page(&mut self, request: &Request) -> Result<Vec<u8>, Status> {
+        match request.page {
             page::ERRORS => {
                 let mut out: Vec<u8> =
                     self.errors.iter().flat_map(|failure| failure.bytes()).collect();
@@ -71,37 +74,43 @@ impl Controller {
                 Ok(out)
             }
             page::HEALTH => Ok(health_page(&self.counts).to_vec()),
-            page::FIRMWARE => Ok(firmware(&self.spec.firmware).to_vec()),
+            page::FIRMWARE => Ok(self.firmware_page().to_vec()),
             page::CHANGED_NAMESPACES => {
                 let changed = std::mem::take(&mut self.changed);
                 Ok(changed_namespaces(changed).to_vec())
             }
-            // Sanitize Status (Base, section 5.16.1.25): nothing is in progress.
-            0x81 => Ok(vec![0; 512]),
+            0x07 | 0x08 => self.telemetry(request),
+            0x81 => Ok(self.sanitize_status()),
             _ => Err(Status::INVALID_LOG_PAGE),
         }
     }
 }
 
-fn controller_page(spec: &Spec, namespaces: u32) -> Page {
+fn controller_page(spec: &Spec, revision: &str, namespaces: u32) -> Page {
+    let maintenance = &spec.maintenance;
     let mut out = [0; IDENTIFY_BYTES];
     put_text(&mut out, (4, 20), &spec.serial, b' ');
     put_text(&mut out, (24, 40), &spec.model, b' ');
-    put_text(&mut out, (64, 8), &spec.firmware, b' ');
+    put_text(&mut out, (64, 8), revision, b' ');
     out[77] = spec.transfer_pages_log2;
     put(&mut out, 80, &0x0002_0000_u32.to_le_bytes());
     // OAES: namespace attributes.
     put(&mut out, 92, &(1_u32 << 8).to_le_bytes());
     // CNTRLTYPE: I/O.
     out[111] = 1;
-    // OACS: Format, and Doorbell Buffer Config.
-    put(&mut out, 256, &(1_u16 << 1 | u16::from(spec.shadow_doorbells) << 8).to_le_bytes());
+    put(&mut out, 100, &maintenance.firmware_pause.to_le_bytes());
+    // OACS: Format, firmware, and Doorbell Buffer Config.
+    let commands = 1_u16 << 1 | 1 << 2 | u16::from(spec.shadow_doorbells) << 8;
+    put(&mut out, 256, &commands.to_le_bytes());
     // ACL, AERL: less one.
     (out[258], out[259]) = (3, 3);
-    out[260] = 1 << 1 | 1;
+    out[260] = maintenance.firmware_slots;
+    // LPA: offsets of log pages, and telemetry.
+    out[261] = 1 << 2 | u8::from(maintenance.telemetry.is_some()) << 3;
     out[262] = crate::admin::ERRORS_KEPT as u8 - 1;
-    // SANICAP: block erase.
-    put(&mut out, 328, &(1_u32 << 1).to_le_bytes());
+    out[319] = maintenance.firmware_granularity;
+    put(&mut out, 328, &maintenance.sanitize_actions.to_le_bytes());
+    out[524] = maintenance.format_attributes;
     (out[512], out[513]) = (0x66, 0x44);
     put(&mut out, 516, &namespaces.to_le_bytes());
     put(&mut out, 520, &spec.commands.to_le_bytes());

@@ -30,6 +30,9 @@ impl Controller {
     fn io_part(&mut self, bus: &dyn Bus, fetched: &mut Fetched, most: u32) -> Result<(), Status> {
         let sqe = fetched.sqe;
         let nsid = sqe.nsid();
+        if let Some(status) = self.refuses_io() {
+            return Err(status);
+        }
         if sqe.opcode() == opcode::FLUSH && nsid == ALL_NAMESPACES {
             self.namespaces.iter_mut().flatten().for_each(|namespace| namespace.flush());
             return Ok(());

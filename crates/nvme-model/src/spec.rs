@@ -1,5 +1,6 @@
 //! What a controller is like.
 
+use crate::maintenance::MaintenanceSpec;
 use strake_units::Nanos;
 
 /// How blocks are protected end to end.
@@ -77,6 +78,8 @@ pub struct Spec {
     pub disable_time: Nanos,
     /// How long a command of an I/O queue takes.
     pub latency: Nanos,
+    /// Maintenance commands.
+    pub maintenance: MaintenanceSpec,
     /// The namespaces, numbered from 1.
     pub namespaces: Vec<NamespaceSpec>,
 }
@@ -114,6 +117,7 @@ impl Spec {
             ready_time: Nanos(0),
             disable_time: Nanos(0),
             latency: Nanos(0),
+            maintenance: MaintenanceSpec::default(),
             namespaces: vec![NamespaceSpec::new(blocks, 12)],
         }
     }

@@ -167,6 +167,10 @@ situation() {
         # Files report no health, and what a machine has at the PCI address is not for a test to say.
         "strake drive smart"*pci:*) codes="0 1 3 4" ;;
         "strake drive smart"*) codes=3 ;;
+        "strake drive telemetry"*pci:*) codes="0 2 3" ;;
+        "strake drive telemetry"*) codes=3 ;;
+        # Files have no admin commands.
+        "strake drive format"* | "strake drive sanitize"* | "strake drive firmware"*) codes=3 ;;
         "strake drive clean"*--accept-loss*) needs=foreign ;;
         "strake drive clean"*) needs=used ;;
         "strake pool create"*--overwrite*) needs=written ;;

@@ -5,6 +5,7 @@ Emulated NVMe drives with the serial numbers TAKE0 to TAKE8, of which 6 and 7 sh
 removes drives on request, over the second serial line (_qmp.py). Shown, in this order:
 
 - a dry run changes nothing; one drive is taken and released, and the kernel reads the same data;
+- a drive shows its firmware slots and is formatted, with the kernel driver and taken;
 - a drive that is mounted, used as swap, part of a device-mapper device, open exclusively, or in the IOMMU group of
   another is refused before any write to sysfs; of a mount and a take that race, one wins, and each does once;
 - a RAID 6 of six taken drives serves NBD; under its load, drives are unplugged, pulled without a request, removed from
@@ -238,6 +239,28 @@ class Drives:
             if device.read(len(data)) != data:
                 raise Violation("the kernel reads other data")
 
+    def maintained(self):
+        """A drive with the kernel driver, and then taken: its firmware slots, and a format that leaves zeroes."""
+        self.stage("a drive is formatted, and shows its firmware")
+        for taken in [False, True]:
+            with open(self.node("TAKE8"), "r+b") as device:
+                device.write(os.urandom(1 << 20))
+                device.flush()
+                os.fsync(device.fileno())
+            node = self.node("TAKE8")
+            if taken:
+                self.take("TAKE8")
+            name = f"pci:{self.at['TAKE8']}" if taken else node
+            slots = json.loads(self.strake("drive", "firmware", name, "--output", "json")[0])["slots"]
+            if not any(slot["running"] and slot["revision"] for slot in slots):
+                raise Violation(f"{name}: no firmware runs: {slots}")
+            self.strake("drive", "format", name, "--erase", "user", "--serial", "TAKE8", "--force", "--yes")
+            if taken:
+                self.release("TAKE8")
+            with open(self.node("TAKE8"), "rb") as device:
+                if any(device.read(1 << 20)):
+                    raise Violation(f"{name} has data after a format")
+
     def refusals(self):
         self.stage("drives in use are refused")
         free = "TAKE5"
@@ -442,6 +465,7 @@ class Drives:
         self.at = {serial: address for serial, (address, _) in _sysfs.driven().items()}
         self.daemon.start()
         self.one_drive()
+        self.maintained()
         self.refusals()
         self.races()
         self.make()

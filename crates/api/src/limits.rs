@@ -3,6 +3,9 @@
 /// Largest message in bytes, either way.
 pub const MESSAGE_BYTES_MAX: usize = 4 << 20;
 
+/// Bytes of an image of firmware, which is transferred in several messages.
+pub const FIRMWARE_BYTES_MAX: usize = 64 << 20;
+
 /// Calls at a time on one connection.
 pub const STREAMS_MAX: u32 = 100;
 

@@ -43,5 +43,8 @@ pub const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Largest configuration read from a file, in bytes: what fits in a message, with room for the rest of it.
 pub const CONFIG_BYTES_MAX: u64 = (strake_api::limits::MESSAGE_BYTES_MAX - (64 << 10)) as u64;
 
+/// Largest telemetry log, in bytes.
+pub const TELEMETRY_BYTES_MAX: u64 = 64 << 20;
+
 /// Largest file with the address of a hook, in bytes.
 pub const ADDRESS_BYTES_MAX: u64 = 4096;

@@ -171,6 +171,13 @@ impl Reserved {
         }
     }
 
+    /// Ends the command, but not its reservations: a stop no longer waits for it.
+    pub(crate) fn end_command(&mut self) {
+        if let Some(command) = self.command.take() {
+            self.control.free(&[], Some(command));
+        }
+    }
+
     /// Returns the reserved keys.
     pub(crate) fn keys(&self) -> Vec<String> {
         self.keys.clone()

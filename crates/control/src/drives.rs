@@ -20,6 +20,7 @@ use strake_wording::say;
 use crate::bounded::{self, Silent};
 use crate::drives::address::{address_of, is_remote, pci_address, pci_path};
 use crate::drives::health::HealthSource;
+use crate::drives::maintenance::AdminSource;
 use crate::drives::probe::Probes;
 use crate::error::{ControlError, ControlErrorKind};
 use crate::limits::PCI_RETRY;
@@ -31,10 +32,12 @@ mod anchor;
 pub(crate) mod health;
 pub(crate) mod label;
 pub(crate) mod listed;
+pub(crate) mod maintenance;
 pub(crate) mod occupied;
 pub(crate) mod pci;
 pub(crate) mod probe;
 mod remotes;
+pub(crate) mod telemetry;
 pub(crate) mod undo;
 
 /// Maximum size of a drive in memory. It prevents huge allocations after a typing error.
@@ -111,6 +114,8 @@ pub struct OpenDrive {
     pub pci: Option<Arc<NvmeDevice>>,
     /// The source of health reports, if this process drives the drive.
     pub(crate) health: Option<Arc<dyn HealthSource>>,
+    /// The source of maintenance commands, if this process drives the drive.
+    pub(crate) admin: Option<Arc<dyn AdminSource>>,
     /// Notices about reduced functions.
     pub notices: Vec<String>,
 }
@@ -188,6 +193,7 @@ pub(crate) fn open_at(path: &str, seen: Sighting) -> Result<OpenDrive, ControlEr
         remote: None,
         pci: None,
         health: None,
+        admin: None,
         notices,
     })
 }
@@ -212,6 +218,13 @@ impl Drives {
     pub(crate) fn give_health(&mut self, path: &str, health: Arc<dyn HealthSource>) {
         let open = self.open.iter_mut().find(|open| open.drive.path == path);
         open.expect("it is open").health = Some(health);
+    }
+
+    /// Gives an open file the maintenance commands of a drive.
+    #[cfg(test)]
+    pub(crate) fn give_admin(&mut self, path: &str, admin: Arc<dyn AdminSource>) {
+        let open = self.open.iter_mut().find(|open| open.drive.path == path);
+        open.expect("it is open").admin = Some(admin);
     }
 
     /// Creates an empty set of drives of the host `machine`.
@@ -366,6 +379,7 @@ impl Drives {
             remote: None,
             pci: None,
             health: None,
+            admin: None,
             notices: Vec::new(),
         });
         Ok(drive)
@@ -478,6 +492,7 @@ impl OpenDrive {
             remote: None,
             pci: None,
             health: None,
+            admin: None,
             notices: Vec::new(),
         }
     }

@@ -99,6 +99,28 @@ pub const INVALID_FIELDS_MAX: usize = 8;
 /// Maximum number of characters of such a field and the reason, because a drive may contain any text.
 pub const INVALID_FIELD_CHARS_MAX: usize = 300;
 
+/// Maximum bytes of a telemetry log.
+pub const TELEMETRY_BYTES_MAX: u64 = 64 << 20;
+
+/// Maximum number of reads of a telemetry log that changes during the reads.
+pub const TELEMETRY_TRIES: u32 = 3;
+
+/// Time limit of the reads of a telemetry log. A drive may need seconds to capture its state.
+pub const TELEMETRY_LIMIT: Duration = Duration::from_secs(300);
+
+/// Time limit of a drive to accept a sanitize operation, which it then executes on its own.
+pub const SANITIZE_START_LIMIT: Duration = Duration::from_secs(60);
+
+/// Time between two reads of the progress of sanitize operations.
+pub const SANITIZE_EVERY: Duration = Duration::from_secs(5);
+
+/// Time limit of a firmware update: the transfer of the image, and the time in which a drive stores it.
+pub const FIRMWARE_LIMIT: Duration = Duration::from_secs(600);
+
+/// Maximum time for which a member may stop executing commands during an activation of firmware. I/O is aborted after 8
+/// seconds.
+pub const FIRMWARE_PAUSE_MS_MAX: u32 = 5000;
+
 /// Minimum number of seconds between scheduled scrubs.
 pub const SCRUB_EVERY_MIN_S: u64 = 3600;
 

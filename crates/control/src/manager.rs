@@ -36,6 +36,7 @@ use crate::remote::past::Past;
 use crate::state::entry::Entries;
 use crate::state::late_takes::LateTakes;
 use crate::state::lights::Lights;
+use crate::state::maintenance::Maintenance;
 use crate::state::newest::Newest;
 use crate::state::records::Records;
 use crate::state::running::Running;
@@ -55,7 +56,7 @@ pub struct Options {
     pub machine: Machine,
     /// The binder of NVMe drives. A test simulates the kernel.
     pub binder: Binder,
-    /// Maximum wait of a command for the binder.
+    /// Maximum wait of a command for the binder, and for the end of a format.
     pub bind_limit: Duration,
     /// The measures that contain this process.
     pub measures: Vec<Measure>,
@@ -125,6 +126,8 @@ pub struct Manager {
     /// Automatically re-added members.
     pub(crate) returns: Returns,
     pub(crate) late_takes: LateTakes,
+    /// Formats and sanitize operations of drives.
+    pub(crate) maintenance: Maintenance,
     /// The LEDs of slots.
     pub(crate) lights: Lights,
     /// True after the start of a stop. Commands and starts are then refused.
@@ -193,6 +196,7 @@ impl Manager {
             slow: Slow::default(),
             returns: Returns::default(),
             late_takes: LateTakes::default(),
+            maintenance: Maintenance::default(),
             lights: Lights::default(),
             stopping: false,
             cut_short: Vec::new(),
@@ -346,9 +350,11 @@ impl Manager {
         used.extend(self.records.spares.iter().map(|spare| spare.identity.clone()));
         let is_recorded = |address: &str| self.records.is_recorded(address);
         used.extend(self.drives.remote_identities(is_recorded));
-        let reserved = &self.reserved;
+        let (reserved, maintenance) = (&self.reserved, &self.maintenance);
         self.drives.close_unless(|identity| {
-            used.contains(identity) || reserved.contains(&drive_key(identity))
+            used.contains(identity)
+                || reserved.contains(&drive_key(identity))
+                || maintenance.keeps_open(identity)
         });
     }
 }

@@ -7,6 +7,7 @@ pub(crate) mod late_takes;
 pub(crate) mod lights;
 pub(crate) mod lookup;
 pub(crate) mod loss;
+pub(crate) mod maintenance;
 pub(crate) mod meters;
 pub(crate) mod newest;
 pub(crate) mod offline;

@@ -19,6 +19,7 @@ use crate::upkeep::copies::resume_copies;
 use crate::upkeep::doubt::tend_doubts;
 use crate::upkeep::lights::tend_lights;
 use crate::upkeep::lost::set_aside_lost;
+use crate::upkeep::maintenance::follow_sanitize;
 use crate::upkeep::member_config::record_on_members;
 use crate::upkeep::newest::note_newest;
 use crate::upkeep::pools::tend_pools;
@@ -42,6 +43,7 @@ pub(crate) mod copies;
 pub(crate) mod doubt;
 pub(crate) mod lights;
 pub(crate) mod lost;
+pub(crate) mod maintenance;
 pub(crate) mod member_config;
 pub(crate) mod newest;
 pub(crate) mod pools;
@@ -104,6 +106,9 @@ fn tend(control: &Control, pace: Pace) -> Result<(), ControlError> {
     set_aside_lost(control)?;
     tend_pools(control, pace)?;
     control.act(pace, "ask drives".to_owned(), ask_drives)?;
+    if pace == Pace::InTurn || control.with(|m| m.maintenance.is_due(Instant::now()))? {
+        control.act(pace, "follow sanitize operations".to_owned(), follow_sanitize)?;
+    }
     if control.with(|m| m.slow.is_due())? {
         control.act(pace, "compare drives".to_owned(), compare_drives)?;
     }

@@ -22,6 +22,12 @@ use crate::roles::{denied, unknown_caller};
 /// Maximum number of running commands.
 pub const COMMANDS_MAX: usize = 32;
 
+/// Maximum number of images of firmware in memory.
+const FIRMWARE_MAX: usize = 2;
+
+/// Maximum number of telemetry logs in memory.
+const TELEMETRY_MAX: usize = 2;
+
 /// Number of threads for calls that only read, and for the stop.
 pub const LOOKS_MAX: usize = 32;
 
@@ -48,6 +54,10 @@ pub struct Shared {
     turns: Arc<Semaphore>,
     /// The permits for a read of the audit log, which may take seconds: of administrators, and of others.
     audit_turns: [Arc<Semaphore>; 2],
+    /// The permits for telemetry logs in memory.
+    pub telemetry_turns: Arc<Semaphore>,
+    /// The permits for images of firmware in memory.
+    pub firmware_turns: Arc<Semaphore>,
     /// The commands of users other than administrators.
     budgets: Arc<Budgets>,
     /// Notified when a client asks the daemon to stop.
@@ -70,6 +80,8 @@ impl Shared {
             control,
             turns,
             audit_turns: [1, 1].map(|permits| Arc::new(Semaphore::new(permits))),
+            telemetry_turns: Arc::new(Semaphore::new(TELEMETRY_MAX)),
+            firmware_turns: Arc::new(Semaphore::new(FIRMWARE_MAX)),
             budgets: Arc::new(Budgets::new(COMMANDS_AT_ONCE, COMMANDS_EVERY)),
             stop: Arc::new(Notify::new()),
             socket: socket.into(),

@@ -405,7 +405,7 @@ impl Controller {
             self.breach(Breach::Configuration(attributes));
             return self.fail(bus);
         }
-        self.activate_firmware();
+        crate::maintenance::activate_firmware(self);
         self.submissions[0] = Some(Submission::new(asq, entries(attributes), 0));
         self.completions[0] = Some(Completion::new(acq, entries(attributes >> 16), Some(0)));
         self.life = Life::Enabled;

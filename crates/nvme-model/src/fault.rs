@@ -45,6 +45,10 @@ pub enum Fault {
     NoDescriptors,
     /// Creating a queue fails.
     NoQueueCreated,
+    /// A format is not executed in time.
+    SlowFormat,
+    /// A log page transfers only the bytes that it has, although the command asks for more, and reports success.
+    ShortLog,
     /// The telemetry data change before a read of their header.
     TelemetryChanges,
     /// A sanitize operation fails at its end.

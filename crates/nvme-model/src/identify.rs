@@ -2,6 +2,7 @@
 
 use crate::controller::{Controller, Counts};
 use crate::fault::Fault;
+use crate::maintenance::{firmware_page, revision, sanitize_status, telemetry};
 use crate::spec::{NamespaceSpec, Protection, Spec};
 use strake_nvme_wire::Status;
 use strake_nvme_wire::bytes::{put, put_text};
@@ -22,8 +23,8 @@ impl Controller {
     pub(crate) fn identify(&mut self, what: u8, nsid: u32) -> Result<Page, Status> {
         let mut out = match what {
             cns::CONTROLLER => {
-                let revision = self.revision();
-                controller_page(&self.spec, &revision, self.namespaces.len() as u32)
+                let running = revision(self);
+                controller_page(&self.spec, &running, self.namespaces.len() as u32)
             }
             cns::NAMESPACE => {
                 let at = (nsid as usize).wrapping_sub(1);
@@ -74,13 +75,13 @@ impl Controller {
                 Ok(out)
             }
             page::HEALTH => Ok(health_page(&self.counts).to_vec()),
-            page::FIRMWARE => Ok(self.firmware_page().to_vec()),
+            page::FIRMWARE => Ok(firmware_page(self).to_vec()),
             page::CHANGED_NAMESPACES => {
                 let changed = std::mem::take(&mut self.changed);
                 Ok(changed_namespaces(changed).to_vec())
             }
-            0x07 | 0x08 => self.telemetry(request),
-            0x81 => Ok(self.sanitize_status()),
+            0x07 | 0x08 => telemetry(self, request),
+            0x81 => Ok(sanitize_status(self)),
             _ => Err(Status::INVALID_LOG_PAGE),
         }
     }

@@ -30,7 +30,7 @@ impl Controller {
     fn io_part(&mut self, bus: &dyn Bus, fetched: &mut Fetched, most: u32) -> Result<(), Status> {
         let sqe = fetched.sqe;
         let nsid = sqe.nsid();
-        if let Some(status) = self.refuses_io() {
+        if let Some(status) = crate::maintenance::refuses_io(self) {
             return Err(status);
         }
         if sqe.opcode() == opcode::FLUSH && nsid == ALL_NAMESPACES {

@@ -429,10 +429,33 @@ requests! {
     DisconnectHost DisconnectHostRequest |r| line("host disconnect").needed(&r.nqn) => daemon(), false;
     ListDrives ListDrivesRequest |_r| line("drive list");
     GetDriveHealth GetDriveHealthRequest |r| line("drive smart").needed(&r.path);
+    ReadTelemetry ReadTelemetryRequest |r| line("drive telemetry")
+        .needed(&r.path)
+        .value("--file", Some("FILE"))
+        .flag(r.controller, "--controller")
+        .number("--area", r.area) => drive(&r.path), false;
     LocateDrive LocateDriveRequest |r| line("drive locate").needed(&r.path).flag(r.off, "--off")
         => drive(&r.path), false;
     CleanDrive CleanDriveRequest |r| line("drive clean").needed(&r.path).flag(r.accept_loss, "--accept-loss")
         => drive(&r.path), r.dry_run, AcceptLoss: accept_loss = true;
+    FormatDrive FormatDriveRequest |r| line("drive format")
+        .needed(&r.path)
+        .value("--lbaf", r.lbaf)
+        .number("--block-size", r.block_bytes)
+        .text("--erase", &r.erase)
+        .text("--serial", &r.serial)
+        .flag(r.force, "--force") => drive(&r.path), r.dry_run, Force: force = true;
+    SanitizeDrive SanitizeDriveRequest |r| line("drive sanitize")
+        .needed(&r.path)
+        .choice("--action", &r.action, "ACTION")
+        .text("--serial", &r.serial)
+        .flag(r.force, "--force") => drive(&r.path), r.dry_run, Force: force = true;
+    GetFirmware GetFirmwareRequest |r| line("drive firmware").needed(&r.path);
+    UpdateFirmware UpdateFirmwareRequest |r| line("drive firmware")
+        .needed(&r.path)
+        .value("--file", Some("FILE"))
+        .number("--slot", r.slot)
+        .text("--activate", &r.activate) => drive(&r.path), r.dry_run;
     TakeDrives TakeDrivesRequest |r| line("drive take").words(&r.drives)
         => drive(&r.drives.join(",")), r.dry_run;
     ReleaseDrives ReleaseDrivesRequest |r| line("drive release").words(&r.drives)

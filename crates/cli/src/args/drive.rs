@@ -29,6 +29,12 @@ pub enum DriveVerb {
         #[arg(value_name = "DRIVE")]
         name: String,
     },
+    /// Save the telemetry log of an NVMe drive in a file, for the vendor of the drive. The drive captures its present
+    /// state. I/O continues.
+    #[command(after_help = "Examples:
+  strake drive telemetry nvme3n1 --file state.bin
+  strake drive telemetry pci:0000:3b:00.0 --file events.bin --controller")]
+    Telemetry(Telemetry),
     /// Blink the locate LED of a drive's slot. The LED identifies the drive before its removal.
     #[command(after_help = "Examples:
   strake drive locate nvme3n1
@@ -47,6 +53,27 @@ pub enum DriveVerb {
   strake drive clean nvme9n1
   strake drive clean nvme9n1 --accept-loss --yes")]
     Clean(Clean),
+    /// Erase an NVMe drive that nothing uses, and select the size of its blocks (Format NVM). ALL DATA OF THE DRIVE ARE
+    /// LOST.
+    #[command(after_help = "Examples:
+  strake drive format nvme9n1 --dry-run
+  strake drive format nvme9n1 --block-size 4096 --erase user
+  strake drive format nvme9n1 --erase crypto --force --yes")]
+    Format(Format),
+    /// Erase an NVMe drive that nothing uses, also data that no host can read (Sanitize). The drive cannot stop this
+    /// operation. ALL DATA OF THE DRIVE ARE LOST.
+    #[command(after_help = "Examples:
+  strake drive sanitize nvme9n1 --action crypto --dry-run
+  strake drive sanitize nvme9n1 --action block --wait
+  strake drive sanitize nvme9n1 --action crypto --force --yes")]
+    Sanitize(Sanitize),
+    /// Show the firmware slots of an NVMe drive, or store and activate an image of firmware. The members of an array
+    /// are updated one after the other, while the array serves.
+    #[command(after_help = "Examples:
+  strake drive firmware nvme3n1
+  strake drive firmware nvme3n1 --file image.bin --dry-run
+  strake drive firmware nvme3n1 --file image.bin --activate now")]
+    Firmware(Firmware),
     /// Detach NVMe drives from the kernel driver, so that the daemon accesses the drives directly. The data stay on the
     /// drives. The new name of a drive is pci:ADDRESS. After a restart, the daemon detaches the drives again.
     #[command(after_help = "Examples:
@@ -87,6 +114,26 @@ pub enum DriveVerb {
         #[arg(value_name = "DRIVE")]
         name: Option<String>,
     },
+}
+
+/// `strake drive telemetry`.
+#[derive(Debug, Args)]
+pub struct Telemetry {
+    /// A path, or the name of a device such as nvme0n1.
+    #[arg(value_name = "DRIVE")]
+    pub name: String,
+    /// The file. Only its owner can read it.
+    #[arg(long, value_name = "FILE")]
+    pub file: String,
+    /// Save the data that the drive captured after an internal event, instead of its present state.
+    #[arg(long)]
+    pub controller: bool,
+    /// The last area of the log to save, 1 to 3. Each area contains the areas before it.
+    #[arg(long, value_name = "NUMBER", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=3))]
+    pub area: u32,
+    /// Replace the file if it exists.
+    #[arg(long)]
+    pub force: bool,
 }
 
 /// `strake drive discover`.
@@ -152,6 +199,82 @@ pub struct Clean {
     pub yes: bool,
     /// Print the plan, and change nothing.
     #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// `strake drive format`.
+#[derive(Debug, Args)]
+pub struct Format {
+    /// A path, or the name of a device such as nvme0n1.
+    #[arg(value_name = "DRIVE")]
+    pub name: String,
+    /// Number of the format of the blocks.
+    #[arg(long, value_name = "NUMBER", conflicts_with = "block_size")]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=63))]
+    pub lbaf: Option<u32>,
+    /// Size of the blocks, 512 or 4096 bytes, without metadata [default: the current format].
+    #[arg(long, value_name = "BYTES", value_parser = ["512", "4096"])]
+    pub block_size: Option<String>,
+    /// Erasure of old data: none, user (erase the data) or crypto (change the key with which the data are encrypted).
+    #[arg(long, value_name = "KIND", default_value = "none", value_parser = ["none", "user", "crypto"])]
+    pub erase: String,
+    /// Consent to the loss.
+    #[command(flatten)]
+    pub consent: Consent,
+}
+
+/// `strake drive sanitize`.
+#[derive(Debug, Args)]
+pub struct Sanitize {
+    /// A path, or the name of a device such as nvme0n1.
+    #[arg(value_name = "DRIVE")]
+    pub name: String,
+    /// Kind of the erasure: block (erase the medium), crypto (change the key with which the data are encrypted) or
+    /// overwrite.
+    #[arg(long, value_name = "ACTION", value_parser = ["block", "crypto", "overwrite"])]
+    pub action: String,
+    /// Wait until the drive has finished, and show the progress.
+    #[arg(long)]
+    pub wait: bool,
+    /// Consent to the loss.
+    #[command(flatten)]
+    pub consent: Consent,
+}
+
+/// Consent to the loss of the data of a drive.
+#[derive(Debug, Args)]
+pub struct Consent {
+    /// Serial number of the drive. A drive with another serial number is refused.
+    #[arg(long, value_name = "SERIAL")]
+    pub serial: Option<String>,
+    /// Erase the drive even if it holds labels, a file system or other content. A drive in use is always refused.
+    #[arg(long)]
+    pub force: bool,
+    /// Do not ask for confirmation.
+    #[arg(long)]
+    pub yes: bool,
+    /// Print the plan, and change nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// `strake drive firmware`.
+#[derive(Debug, Args)]
+pub struct Firmware {
+    /// A path, or the name of a device such as nvme0n1.
+    #[arg(value_name = "DRIVE")]
+    pub name: String,
+    /// File with the image to store; without it, the slots are shown.
+    #[arg(long, value_name = "FILE")]
+    pub file: Option<String>,
+    /// Slot of the image [default: the drive chooses].
+    #[arg(long, value_name = "NUMBER", requires = "file", value_parser = clap::value_parser!(u32).range(1..=7))]
+    pub slot: Option<u32>,
+    /// Activate the image immediately (now) or at the next reset of the drive (reset).
+    #[arg(long, value_name = "WHEN", requires = "file", default_value = "reset", value_parser = ["now", "reset"])]
+    pub activate: String,
+    /// Print the plan, and change nothing.
+    #[arg(long, requires = "file")]
     pub dry_run: bool,
 }
 

@@ -25,7 +25,7 @@ const COMMANDS: [(&str, &[&str], &[&str]); 32] = [
     ("array", &["attach", "online"], &["readd", "add"]),
     ("drive", &["attach", "add"], &["connect", "take"]),
     ("drive", &["detach", "remove", "delete"], &["disconnect", "release"]),
-    ("drive", &["wipe", "erase", "zero", "format"], &["clean"]),
+    ("drive", &["wipe", "erase", "zero"], &["clean", "sanitize", "format"]),
     ("pool", &["delete", "rm", "remove"], &["destroy"]),
     ("pool", &["new", "make", "add", "init"], &["create"]),
     ("volume", &["delete", "rm", "remove"], &["destroy"]),

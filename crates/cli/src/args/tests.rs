@@ -44,6 +44,7 @@ fn bases(request: &str) -> Vec<Value> {
         "ConnectDriveRequest" | "DiscoverDrivesRequest" => {
             vec![json!({}), json!({ "secret": "DHHC-1:00:x:" })]
         }
+        "SanitizeDriveRequest" => vec![json!({ "action": "block" })],
         "VerifyAuditRequest" => vec![json!({ "number": 7, "hash": "ab" })],
         "ChangeScrubRequest" => vec![json!({ "action": "pause" })],
         "GetArrayRequest" | "WatchArrayRequest" | "GetScrubRequest" => {
@@ -75,6 +76,10 @@ fn values(field: &str) -> Vec<Value> {
         "via" => vec![json!("nvme-tcp")],
         "severity" => vec![json!("critical")],
         "hold_s" => vec![json!(12)],
+        "area" => vec![json!(2)],
+        "block_bytes" => vec![json!(4096)],
+        "erase" => vec![json!("user")],
+        "activate" => vec![json!("now")],
         "kind" | "action" | "goal" => vec![],
         _ => vec![json!(true), json!(7), json!("a, 'b'\\$c"), json!(["d,e\\", "\"f\" g"])],
     }

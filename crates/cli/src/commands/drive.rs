@@ -14,6 +14,10 @@ use strake_api::v1::{
     LocateDriveRequest, ReleaseDrivesRequest, TakeDrivesRequest,
 };
 
+mod erase;
+mod firmware;
+mod telemetry;
+
 /// Executes `verb`.
 ///
 /// # Errors
@@ -36,6 +40,7 @@ pub async fn run(verb: DriveVerb, socket: &Path, out: &Output) -> Result<Exit, C
             out.print(&health, tables::health::show)?;
             Ok(if health.prediction.is_empty() { Exit::Fine } else { Exit::Degraded })
         }
+        DriveVerb::Telemetry(arguments) => telemetry::run(arguments, socket, out).await,
         DriveVerb::Locate { name, off } => {
             let request = LocateDriveRequest { path: paths::drive(&name)?, off };
             let mut drives = Connection::open(socket).await?.drives();
@@ -52,6 +57,9 @@ pub async fn run(verb: DriveVerb, socket: &Path, out: &Output) -> Result<Exit, C
             out.print(&change, tables::drive::change)?;
             Ok(Exit::Fine)
         }
+        DriveVerb::Format(arguments) => erase::format(arguments, socket, out).await,
+        DriveVerb::Sanitize(arguments) => erase::sanitize(arguments, socket, out).await,
+        DriveVerb::Firmware(arguments) => firmware::run(arguments, socket, out).await,
         DriveVerb::Clean(arguments) => clean(arguments, socket, out).await,
         DriveVerb::Take(Driver { drives, dry_run }) => {
             let request = TakeDrivesRequest { drives: named(&drives)?, dry_run };

@@ -5,8 +5,8 @@ use super::queue::drive_queues;
 use super::{count, field, or_dash, sentence, show::total, size, steps, wrapped};
 use std::fmt::Write as _;
 use strake_api::v1::{
-    DiscoverDrivesResponse, Drive, DriveChange, DrivePath, DriverChange, DriverChanges,
-    ListDrivesResponse, Offer, SlotLight,
+    DiscoverDrivesResponse, Drive, DriveChange, DriveMaintenance, DrivePath, DriverChange,
+    DriverChanges, ListDrivesResponse, Offer, SlotLight,
 };
 
 /// Every drive, one a line.
@@ -62,6 +62,7 @@ pub fn show(drive: &Drive, width: usize) -> String {
         say("connected", &connection(drive));
     }
     say("reservation", reservation(&drive.reservation));
+    say("operation", &drive.maintenance.as_ref().map_or_else(String::new, maintenance));
     say(
         "wear",
         &drive.wear_percent.map_or_else(String::new, |p| format!("{p}% of its rated endurance")),
@@ -86,6 +87,15 @@ fn light(light: &SlotLight) -> String {
     let note =
         if note.is_empty() { String::new() } else { format!("; cannot be switched: {note}") };
     format!("{pattern}{dark} ({backend}){note}")
+}
+
+/// A format or sanitize operation.
+#[must_use]
+pub fn maintenance(work: &DriveMaintenance) -> String {
+    let DriveMaintenance { operation, state, percent, note } = work;
+    let percent = percent.map_or_else(String::new, |percent| format!(", {percent} % done"));
+    let note = if note.is_empty() { String::new() } else { format!(": {note}") };
+    format!("{operation} {state}{percent}{note}")
 }
 
 /// How a drive of another machine is connected.
@@ -151,7 +161,8 @@ fn about(drive: &Drive) -> String {
     let wear = drive.wear_percent.map_or_else(String::new, |p| format!("{p}% worn"));
     let heat = drive.temperature_c.map_or_else(String::new, |c| format!("{c} C"));
     let kind = if drive.model.is_empty() { &drive.kind } else { &drive.model };
-    let parts = [drive.note.as_str(), kind, &serial, &slot, &lit, &wear, &heat];
+    let work = drive.maintenance.as_ref().map_or_else(String::new, maintenance);
+    let parts = [drive.note.as_str(), &work, kind, &serial, &slot, &lit, &wear, &heat];
     parts.into_iter().filter(|p| !p.is_empty()).collect::<Vec<_>>().join(", ")
 }
 

@@ -2,6 +2,7 @@
 
 mod arrays;
 mod fixtures;
+mod maintenance;
 mod rest;
 mod volumes;
 
@@ -67,7 +68,7 @@ fn whole(name: &str, at_80: &str, text: &str, width: usize) {
 
 #[test]
 fn every_golden_file_belongs_to_a_screen() {
-    let sources = ["arrays.rs", "rest.rs", "volumes.rs"].map(|file| {
+    let sources = ["arrays.rs", "maintenance.rs", "rest.rs", "volumes.rs"].map(|file| {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/tables/tests").join(file);
         std::fs::read_to_string(path).expect("the source is there")
     });

@@ -108,6 +108,21 @@ fn every_verb_reaches_its_call() {
             "DiscoverDrivesRequest { address: \"nvme-tcp://host\", host_nqn: \"nqn.a\"",
         ),
         ("drive smart /dev/null", "GetDriveHealthRequest { path: \"/dev/null\" }"),
+        (
+            "drive telemetry /dev/null --file telemetry.bin --controller --area 2",
+            "ReadTelemetryRequest { path: \"/dev/null\", controller: true, area: 2 }",
+        ),
+        (
+            "drive format /dev/null --block-size 512 --erase user --yes",
+            "path: \"/dev/null\", dry_run: false, force: false, serial: \"\", lbaf: None, block_bytes: 512, \
+             erase: \"user\"",
+        ),
+        ("drive format /dev/null --lbaf 3 --serial S1 --dry-run", "serial: \"S1\", lbaf: Some(3)"),
+        (
+            "drive sanitize /dev/null --action crypto --force --yes",
+            "path: \"/dev/null\", dry_run: false, force: true, serial: \"\", action: \"crypto\"",
+        ),
+        ("drive firmware /dev/null", "GetFirmwareRequest { path: \"/dev/null\" }"),
         ("drive errors /dev/null", "GetDriveRequest { path: \"/dev/null\" }"),
         (
             "spare add /dev/null --array tank",
@@ -238,6 +253,8 @@ fn what_loses_data_needs_yes_in_a_script() {
         "array add tank --drive /dev/null --overwrite",
         "spare add /dev/null --overwrite",
         "drive clean /dev/null",
+        "drive format /dev/null",
+        "drive sanitize /dev/null --action block",
         "export release tank",
     ];
     for line in lines {

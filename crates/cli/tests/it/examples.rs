@@ -89,7 +89,7 @@ fn every_example_runs_for_a_person_at_a_terminal() {
             let backup = served.folder.join("strake.json");
             std::fs::write(backup, "{}").expect("the folder is writable");
         }
-        for file in ["chat.url", "mail.url", "host.key", "host.tls"] {
+        for file in ["chat.url", "mail.url", "host.key", "host.tls", "image.bin"] {
             let path = served.folder.join(file);
             std::fs::write(&path, "https://a.example/secret\n").expect("the folder is writable");
             let own = std::fs::Permissions::from_mode(0o600);

@@ -5,7 +5,7 @@ use serde_json::Value;
 use strake_api::v1::Array;
 
 /// Commands, and a field that their answer has.
-const ANSWERS: [(&str, &str); 45] = [
+const ANSWERS: [(&str, &str); 49] = [
     ("status", "problems"),
     ("doctor", "checks"),
     ("array create tank --level 6 --drives ram:1GiB", "plan"),
@@ -29,6 +29,10 @@ const ANSWERS: [(&str, &str); 45] = [
     ("drive show ram:1GiB", "spare_of"),
     ("drive errors ram:1GiB", "errors"),
     ("drive smart ram:1GiB", "warnings"),
+    ("drive telemetry ram:1GiB --file telemetry.bin", "generation"),
+    ("drive format ram:1GiB --yes", "plan"),
+    ("drive sanitize ram:1GiB --action block --yes", "plan"),
+    ("drive firmware ram:1GiB", "slots"),
     ("drive locate ram:1GiB", "drive"),
     ("drive discover nvme-tcp://host", "offers"),
     ("drive clean ram:1GiB --yes", "plan"),

@@ -7,6 +7,7 @@ mod demo_load;
 mod examples;
 mod fake;
 mod json;
+mod maintenance;
 mod piped;
 mod screen;
 mod terminal;

@@ -20,6 +20,7 @@ pub(crate) fn refuse_members_but(
 ) -> Result<(), ControlError> {
     for drive in drives {
         let identity = drive.device.identity();
+        manager.maintenance.refuse(&identity)?;
         if let Some((name, slot)) = manager.records.promised(&identity, own) {
             let what = format!(
                 "{} is the replacement of member {slot} of array {name}; use another drive, or cancel the replace \

@@ -3,9 +3,12 @@
 //! The list of drives is collected under the lock of the manager, and the drives are scanned without the lock, because
 //! a defective drive may answer late or never.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use strake_api::v1::{Drive as DriveMessage, ListDrivesRequest, UndeleteArrayRequest};
+use strake_api::v1::{
+    Drive as DriveMessage, DriveMaintenance, ListDrivesRequest, UndeleteArrayRequest,
+};
 use strake_dev_fabrics::{FabricsDevice, LinkState};
 use strake_dev_nvme::{NvmeDevice, Stats};
 use strake_dev_uring::{KernelDrive, Machine};
@@ -37,6 +40,8 @@ struct Survey {
     lights: Shown,
     /// Drives of the driver of this process, by path.
     sources: Vec<(String, Arc<dyn HealthSource>)>,
+    /// Formats and sanitize operations, by the identity of the drive.
+    maintenance: BTreeMap<String, DriveMaintenance>,
     /// Drives of recorded arrays that do not run.
     offline: Vec<OfflineDrive>,
 }
@@ -139,6 +144,7 @@ impl Survey {
         let probed = self.probes.look(targets);
         for (message, (_, probe)) in list.iter_mut().zip(probed) {
             add_probe(message, probe);
+            add_maintenance(message, &self.maintenance);
         }
         if sorted {
             list.sort_by(|a, b| a.path.cmp(&b.path));
@@ -230,6 +236,14 @@ pub(crate) fn add_contents(message: &mut DriveMessage, contents: crate::drives::
     }
 }
 
+/// Adds the operation that erases the drive. Until it has succeeded, no array can use the drive.
+fn add_maintenance(message: &mut DriveMessage, all: &BTreeMap<String, DriveMaintenance>) {
+    let Some(operation) = all.get(&message.identity) else { return };
+    let state = if operation.state == "failed" { "failed" } else { "busy" };
+    state.clone_into(&mut message.state);
+    message.maintenance = Some(operation.clone());
+}
+
 fn add_note(message: &mut DriveMessage, what: &str) {
     if !message.note.is_empty() {
         message.note.push_str("; ");
@@ -288,6 +302,7 @@ fn survey_of(manager: &Manager) -> Survey {
         anchors: manager.drives.all().iter().map(|d| d.anchor(&d.drive.path)).collect(),
         lights: manager.lights.shown(),
         sources: manager.drives.health_sources(),
+        maintenance: manager.maintenance.messages(),
         offline: offline_drives(manager),
     }
 }

@@ -44,7 +44,7 @@ impl HealthSource for OfKernel {
 }
 
 /// The kernel allows most admin commands only for privileged processes.
-fn in_words(error: &io::Error) -> String {
+pub(crate) fn in_words(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::PermissionDenied => {
             format!("{error}; straked may not send this command: see PRIVILEGES in straked(8)")
@@ -119,7 +119,8 @@ fn read_more(source: &dyn HealthSource, report: &mut Report) -> Result<(), Strin
     Ok(())
 }
 
-fn whole<const N: usize>(bytes: &[u8]) -> Result<[u8; N], String> {
+/// Returns the bytes as a page of `N` bytes.
+pub(crate) fn whole<const N: usize>(bytes: &[u8]) -> Result<[u8; N], String> {
     bytes
         .try_into()
         .map_err(|_| format!("the drive answered with {} bytes instead of {N}", bytes.len()))

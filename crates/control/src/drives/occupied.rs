@@ -11,7 +11,7 @@ use crate::error::ControlError;
 pub(crate) const NOT_NEEDED: &str = ", or, if its content is not needed: ";
 
 /// Returns the content of a drive that prevents its use, by its usual name.
-fn occupant(drive: &Drive) -> Result<Option<String>, ControlError> {
+pub(crate) fn occupant(drive: &Drive) -> Result<Option<String>, ControlError> {
     let found = inspect(drive)?;
     let label = found
         .label

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use strake_api::v1::TakeDrivesRequest;
 use strake_block::DeviceError;
-use strake_dev_nvme::{Host, NvmeDevice};
+use strake_dev_nvme::{Host, LogReader, NvmeDevice};
 use strake_engine::Drive;
 use strake_wording::say;
 
@@ -64,7 +64,8 @@ pub(super) fn open(path: &str, address: &str) -> Result<OpenDrive, ControlError>
     let device = Arc::new(device);
     let drive = Drive { device: Arc::<NvmeDevice>::clone(&device), path: path.to_owned() };
     // The source does not contain the device, so that the device can be closed while a page is awaited.
-    let health: Arc<dyn HealthSource> = Arc::new(device.log_reader());
+    let reader = Arc::new(device.log_reader());
+    let health: Arc<dyn HealthSource> = Arc::<LogReader>::clone(&reader);
     Ok(OpenDrive {
         key: key(address),
         medium: None,
@@ -73,6 +74,7 @@ pub(super) fn open(path: &str, address: &str) -> Result<OpenDrive, ControlError>
         remote: None,
         pci: Some(device),
         health: Some(health),
+        admin: Some(reader),
         notices: Vec::new(),
     })
 }
@@ -87,7 +89,8 @@ pub(crate) fn open_as_file(address: &str, file: &std::path::Path) -> OpenDrive {
         path: format!("{}{address}", strake_dev_nvme::host::SCHEME),
     };
     let (key, kind, notices) = (key(address), DriveKind::Pci, Vec::new());
-    OpenDrive { key, medium: None, drive, kind, remote: None, pci: None, health: None, notices }
+    let (remote, pci, health, admin) = (None, None, None, None);
+    OpenDrive { key, medium: None, drive, kind, remote, pci, health, admin, notices }
 }
 
 #[cfg(test)]

@@ -71,6 +71,7 @@ impl Drives {
             remote: Some(device),
             pci: None,
             health: None,
+            admin: None,
             notices: Vec::new(),
         });
     }

@@ -183,6 +183,12 @@ kinds! {
     DrivePathBack "drive_path_back" Info "A path to a remote drive was restored."
     DriveNotTaken "drive_not_taken" Warning "After a daemon restart, or after a taken drive returned, the drive \
         could not be detached from the kernel driver again."
+    DriveMaintenanceStarted "drive_maintenance_started" Info "A format, a sanitize operation or a firmware update of a \
+        drive started."
+    DriveMaintenanceFinished "drive_maintenance_finished" Info "A format, a sanitize operation or a firmware update of \
+        a drive finished."
+    DriveMaintenanceFailed "drive_maintenance_failed" Warning "A format, a sanitize operation or a firmware update of \
+        a drive failed."
     DriveKept "drive_kept" Warning "At its start, the daemon did not complete the interrupted release of a drive, \
         because the drive belongs to an array or is a spare."
     LightFailed "light_failed" Warning "The LEDs of a slot could not be switched. Further failures of the slot are \

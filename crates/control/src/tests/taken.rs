@@ -14,6 +14,7 @@ use crate::record::store::{Aim, SpareRecord, TakenRecord};
 
 mod again;
 mod health;
+mod maintenance;
 mod release;
 mod world;
 

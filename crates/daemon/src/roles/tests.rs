@@ -29,9 +29,10 @@ use tonic::codegen::{BoxFuture, Service, http};
 use tonic::server::NamedService;
 use tonic::{Code, Status};
 
-/// Calls that change nothing although they are not for viewers: their result may reveal something, or they ask other
-/// hosts.
-const NO_COMMANDS: [&str; 2] = ["ArrayService/ListImportable", "DriveService/DiscoverDrives"];
+/// Calls that change nothing although they are not for viewers: their result may reveal something, they ask other
+/// hosts, or they open a drive.
+const NO_COMMANDS: [&str; 3] =
+    ["ArrayService/ListImportable", "DriveService/DiscoverDrives", "DriveService/GetFirmware"];
 
 /// A call of the interface.
 struct Method {

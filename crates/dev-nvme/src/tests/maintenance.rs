@@ -83,15 +83,15 @@ fn telemetry_is_read_in_pieces_through_prp_lists() {
 
 /// The chunk for the data holds data of earlier requests.
 #[test]
-fn a_controller_that_transfers_too_little_discloses_nothing() {
+fn d30_a_controller_that_transfers_too_little_discloses_nothing() {
     let mut world = World::ready(Spec::new(64));
     let secret = vec![0x5e; TRANSFER_BYTES_MAX as usize];
     for _ in 0..16 {
         let download = firmware::download(0, secret.clone());
         run(&mut world, download).expect("there is an answer");
     }
-    // The model transfers no more than its log page has, and reports success.
     world.drive.model().distort_log(|_, page| page.truncate(512));
+    world.drive.model().arm(Fault::ShortLog, 1);
     let command = telemetry::read(Initiator::Host, 0, TRANSFER_BYTES_MAX);
     let answer = run(&mut world, command).expect("there is an answer");
     assert_eq!(answer.data.len(), TRANSFER_BYTES_MAX as usize);
@@ -122,7 +122,7 @@ fn one_maintenance_command_is_executed_at_a_time() {
 
 /// A command without an answer ends no session, and its memory is not used for other data until the answer.
 #[test]
-fn a_maintenance_command_without_an_answer_keeps_its_memory() {
+fn d30_a_maintenance_command_without_an_answer_keeps_its_memory() {
     let mut world = World::ready(Spec::new(64));
     world.drive.model().arm(Fault::SilentAdmin, PERMANENT);
     world.step = Nanos::SECOND;
@@ -241,16 +241,16 @@ fn a_format_erases_and_changes_the_blocks() {
 
 /// The controller reports the change of the namespace before it completes the format.
 #[test]
-fn a_format_is_not_interrupted_by_its_own_event() {
+fn d30_a_format_is_not_interrupted_by_its_own_event() {
     let mut world = World::ready(Spec::new(64));
-    world.drive.model().arm(Fault::SilentAdmin, PERMANENT);
+    world.drive.model().arm(Fault::SlowFormat, PERMANENT);
     let answer = ask(&world, format::format(1, 0, Erase::None));
     (0..3).for_each(|_| _ = world.turn());
     world.drive.model().format(1, NamespaceSpec::new(512, 9));
     (0..2000).for_each(|_| _ = world.turn());
     assert_eq!((world.phase(), world.device().stats().resets), (Phase::Live, 0));
     assert!(answer.try_recv().is_err(), "it is in progress");
-    world.drive.model().arm(Fault::SilentAdmin, 0);
+    world.drive.model().arm(Fault::SlowFormat, 0);
     (0..5).for_each(|_| _ = world.turn());
     assert!(answer.try_recv().is_ok_and(|answer| answer.is_ok_and(|a| a.status.is_success())));
 }

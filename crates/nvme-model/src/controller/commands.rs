@@ -4,6 +4,7 @@ use super::{Breach, Controller};
 use crate::bus::Bus;
 use crate::fault::Fault;
 use crate::queues::{Answer, Completion, Fetched, Written};
+use strake_nvme_wire::command::admin;
 use strake_nvme_wire::{Cqe, Status};
 
 impl Controller {
@@ -44,7 +45,10 @@ impl Controller {
             let at = at + if self.pace.is_random() { 0 } else { skipped };
             let mut fetched = self.fetched[at];
             let is_early = fetched.queue > 0 && self.now < fetched.since.plus(self.spec.latency);
-            if self.is_silent(fetched.queue) || is_early {
+            let is_slow = fetched.queue == 0
+                && fetched.sqe.opcode() == admin::FORMAT
+                && self.faults.is_armed(Fault::SlowFormat);
+            if self.is_silent(fetched.queue) || is_early || is_slow {
                 // It is not answered; what it changes may be changed nevertheless.
                 if self.pace.is_random() && fetched.queue > 0 {
                     self.execute_part(bus, at);

@@ -128,8 +128,18 @@ impl DaemonService for Fake {
     }
 }
 
+/// The answer to a command that erases a drive, or plans it.
+fn erased(path: String) -> DriveChange {
+    let drive = Drive { path, serial: "S1".into(), ..Drive::default() };
+    let plan = vec!["erase all data".into()];
+    DriveChange { result: "planned".into(), drive: Some(drive), plan, ..DriveChange::default() }
+}
+
 #[tonic::async_trait]
 impl DriveService for Fake {
+    type ReadTelemetryStream =
+        Pin<Box<dyn tokio_stream::Stream<Item = Result<TelemetryPart, Status>> + Send>>;
+
     async fn list_drives(&self, _: Request<ListDrivesRequest>) -> Answer<ListDrivesResponse> {
         Ok(Response::new(ListDrivesResponse { drives: self.script.drives.clone() }))
     }
@@ -148,11 +158,50 @@ impl DriveService for Fake {
         self.hear(request.get_ref())?;
         Ok(Response::new(DriveHealth { path: request.into_inner().path, ..DriveHealth::default() }))
     }
+    async fn read_telemetry(
+        &self,
+        request: Request<ReadTelemetryRequest>,
+    ) -> Answer<Self::ReadTelemetryStream> {
+        self.hear(request.get_ref())?;
+        let first = TelemetryPart {
+            path: request.into_inner().path,
+            total_bytes: 1024,
+            area: 3,
+            data: vec![7; 1000],
+            ..TelemetryPart::default()
+        };
+        let parts = [first, TelemetryPart { data: vec![8; 24], ..TelemetryPart::default() }];
+        Ok(Response::new(Box::pin(tokio_stream::iter(parts.map(Ok)))))
+    }
     async fn locate_drive(&self, request: Request<LocateDriveRequest>) -> Answer<DriveChange> {
         self.accept(&request)
     }
     async fn clean_drive(&self, request: Request<CleanDriveRequest>) -> Answer<DriveChange> {
         self.accept(&request)
+    }
+    async fn format_drive(&self, request: Request<FormatDriveRequest>) -> Answer<DriveChange> {
+        self.hear(request.get_ref())?;
+        Ok(Response::new(erased(request.into_inner().path)))
+    }
+    async fn sanitize_drive(&self, request: Request<SanitizeDriveRequest>) -> Answer<DriveChange> {
+        self.hear(request.get_ref())?;
+        Ok(Response::new(erased(request.into_inner().path)))
+    }
+    async fn get_firmware(&self, request: Request<GetFirmwareRequest>) -> Answer<Firmware> {
+        self.accept(&request)
+    }
+    async fn update_firmware(
+        &self,
+        request: Request<tonic::Streaming<FirmwarePart>>,
+    ) -> Answer<DriveChange> {
+        let mut parts = request.into_inner();
+        let (mut update, mut bytes) = (None, 0);
+        while let Some(part) = parts.message().await? {
+            update = update.or(part.request);
+            bytes += part.data.len();
+        }
+        self.hear(&(update.unwrap_or_default(), bytes))?;
+        Ok(Response::new(DriveChange { result: "changed".into(), ..DriveChange::default() }))
     }
     async fn take_drives(&self, request: Request<TakeDrivesRequest>) -> Answer<DriverChanges> {
         self.accept(&request)
@@ -461,6 +510,12 @@ impl Served {
         command
     }
 
+    /// Runs the real binary with `arguments` against it.
+    pub fn run(&self, arguments: &[&str]) -> Ran {
+        let output = self.command(arguments).stdin(Stdio::null()).output().expect("strake runs");
+        ran(output, self.heard())
+    }
+
     /// What it heard so far that changes something.
     pub fn heard(&self) -> Vec<String> {
         self.heard.lock().expect("no test panics with it").clone()
@@ -475,9 +530,7 @@ impl Drop for Served {
 
 /// Runs the real binary with `arguments` against a daemon that answers from `script`.
 pub fn against(name: &str, script: Script, arguments: &[&str]) -> Ran {
-    let served = Served::new(name, script);
-    let output = served.command(arguments).stdin(Stdio::null()).output().expect("strake runs");
-    ran(output, served.heard())
+    Served::new(name, script).run(arguments)
 }
 
 fn ran(output: Output, heard: Vec<String>) -> Ran {

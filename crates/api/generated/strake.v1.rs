@@ -194,6 +194,27 @@ pub struct Drive {
     /// The light of its slot, if it has one that can be switched.
     #[prost(message, optional, tag = "23")]
     pub light: ::core::option::Option<SlotLight>,
+    /// A format or sanitize operation that is in progress or has failed.
+    #[prost(message, optional, tag = "24")]
+    pub maintenance: ::core::option::Option<DriveMaintenance>,
+}
+/// A format or sanitize operation of a drive.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DriveMaintenance {
+    /// "format" or "sanitize".
+    #[prost(string, tag = "1")]
+    pub operation: ::prost::alloc::string::String,
+    /// "running" or "failed".
+    #[prost(string, tag = "2")]
+    pub state: ::prost::alloc::string::String,
+    /// Percent done, if the drive reports it.
+    #[prost(uint32, optional, tag = "3")]
+    pub percent: ::core::option::Option<u32>,
+    /// Why it failed, and what to do; empty while it runs.
+    #[prost(string, tag = "4")]
+    pub note: ::prost::alloc::string::String,
 }
 /// The light of a slot.
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -2017,6 +2038,44 @@ pub struct ScrubChange {
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReadTelemetryRequest {
+    #[prost(string, tag = "1")]
+    pub path: ::prost::alloc::string::String,
+    /// Read the data that the controller captured after an internal event, instead of its present state.
+    #[prost(bool, tag = "2")]
+    pub controller: bool,
+    /// The last area of the log, 1 to 3. Each area contains the areas before it. 0 for 3.
+    #[prost(uint32, tag = "3")]
+    pub area: u32,
+}
+/// A part of a telemetry log. Only the first part has the fields other than `data`.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TelemetryPart {
+    #[prost(string, tag = "1")]
+    pub path: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub model: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub serial: ::prost::alloc::string::String,
+    /// Revision of the firmware.
+    #[prost(string, tag = "4")]
+    pub firmware: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "5")]
+    pub area: u32,
+    /// Generation number of the data, which was the same before and after the read.
+    #[prost(uint32, tag = "6")]
+    pub generation: u32,
+    /// Bytes of the data of all parts.
+    #[prost(uint64, tag = "7")]
+    pub total_bytes: u64,
+    #[prost(bytes = "vec", tag = "8")]
+    pub data: ::prost::alloc::vec::Vec<u8>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LocateDriveRequest {
     #[prost(string, tag = "1")]
     pub path: ::prost::alloc::string::String,
@@ -2035,6 +2094,118 @@ pub struct CleanDriveRequest {
     /// Also if its label belongs to an absent array, which then lacks this member.
     #[prost(bool, tag = "3")]
     pub accept_loss: bool,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FormatDriveRequest {
+    #[prost(string, tag = "1")]
+    pub path: ::prost::alloc::string::String,
+    #[prost(bool, tag = "2")]
+    pub dry_run: bool,
+    /// Also if the drive holds content, which is then lost. Never for drives in use.
+    #[prost(bool, tag = "3")]
+    pub force: bool,
+    /// The serial number of the drive. Another drive is refused. Empty for any drive.
+    #[prost(string, tag = "4")]
+    pub serial: ::prost::alloc::string::String,
+    /// Number of the format of the blocks; absent for `block_bytes`.
+    #[prost(uint32, optional, tag = "5")]
+    pub lbaf: ::core::option::Option<u32>,
+    /// Bytes of a block, 512 or 4096; 0 for the current format. The fastest format without metadata is used.
+    #[prost(uint32, tag = "6")]
+    pub block_bytes: u32,
+    /// "none", "user" (erase the data) or "crypto" (change the key); empty for "none".
+    #[prost(string, tag = "7")]
+    pub erase: ::prost::alloc::string::String,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SanitizeDriveRequest {
+    #[prost(string, tag = "1")]
+    pub path: ::prost::alloc::string::String,
+    #[prost(bool, tag = "2")]
+    pub dry_run: bool,
+    /// As in FormatDriveRequest.
+    #[prost(bool, tag = "3")]
+    pub force: bool,
+    #[prost(string, tag = "4")]
+    pub serial: ::prost::alloc::string::String,
+    /// "block", "crypto" or "overwrite".
+    #[prost(string, tag = "5")]
+    pub action: ::prost::alloc::string::String,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetFirmwareRequest {
+    #[prost(string, tag = "1")]
+    pub path: ::prost::alloc::string::String,
+}
+/// The firmware of an NVMe drive.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Firmware {
+    #[prost(string, tag = "1")]
+    pub path: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub model: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub serial: ::prost::alloc::string::String,
+    #[prost(message, repeated, tag = "4")]
+    pub slots: ::prost::alloc::vec::Vec<FirmwareSlot>,
+    /// Whether an image can be activated without a reset.
+    #[prost(bool, tag = "5")]
+    pub activates_now: bool,
+}
+/// A slot of firmware.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FirmwareSlot {
+    /// From 1.
+    #[prost(uint32, tag = "1")]
+    pub number: u32,
+    /// Empty for an empty slot.
+    #[prost(string, tag = "2")]
+    pub revision: ::prost::alloc::string::String,
+    /// The firmware of this slot runs.
+    #[prost(bool, tag = "3")]
+    pub running: bool,
+    /// The firmware of this slot runs after the next reset.
+    #[prost(bool, tag = "4")]
+    pub next: bool,
+    #[prost(bool, tag = "5")]
+    pub read_only: bool,
+}
+/// A part of an update of firmware.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FirmwarePart {
+    /// Of the first part only.
+    #[prost(message, optional, tag = "1")]
+    pub request: ::core::option::Option<UpdateFirmwareRequest>,
+    /// The next bytes of the image, which has at most 64 MiB.
+    #[prost(bytes = "vec", tag = "2")]
+    pub data: ::prost::alloc::vec::Vec<u8>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct UpdateFirmwareRequest {
+    #[prost(string, tag = "1")]
+    pub path: ::prost::alloc::string::String,
+    #[prost(bool, tag = "2")]
+    pub dry_run: bool,
+    /// 1 to 7; 0 for the slot that the drive chooses.
+    #[prost(uint32, tag = "3")]
+    pub slot: u32,
+    /// "reset" (the image runs after the next reset) or "now"; empty for "reset".
+    #[prost(string, tag = "4")]
+    pub activate: ::prost::alloc::string::String,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -2583,7 +2754,7 @@ pub struct TextPart {
     /// empty, in capitals or "...", or, of a member, 4294967295.
     #[prost(
         oneof = "text_part::Part",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 59, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 60, 61, 62, 63, 64, 65, 66, 67, 68, 69, 70, 71, 72"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 59, 73, 74, 75, 76, 77, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 60, 61, 62, 63, 64, 65, 66, 67, 68, 69, 70, 71, 72"
     )]
     #[serde(flatten)]
     pub part: ::core::option::Option<text_part::Part>,
@@ -2664,6 +2835,16 @@ pub mod text_part {
         ListDrives(super::ListDrivesRequest),
         #[prost(message, tag = "59")]
         GetDriveHealth(super::GetDriveHealthRequest),
+        #[prost(message, tag = "73")]
+        ReadTelemetry(super::ReadTelemetryRequest),
+        #[prost(message, tag = "74")]
+        FormatDrive(super::FormatDriveRequest),
+        #[prost(message, tag = "75")]
+        SanitizeDrive(super::SanitizeDriveRequest),
+        #[prost(message, tag = "76")]
+        GetFirmware(super::GetFirmwareRequest),
+        #[prost(message, tag = "77")]
+        UpdateFirmware(super::UpdateFirmwareRequest),
         #[prost(message, tag = "34")]
         LocateDrive(super::LocateDriveRequest),
         #[prost(message, tag = "35")]
@@ -5820,6 +6001,32 @@ pub mod drive_service_client {
                 .insert(GrpcMethod::new("strake.v1.DriveService", "GetDriveHealth"));
             self.inner.unary(req, path, codec).await
         }
+        /// Reads the telemetry log of an NVMe drive: the state of its firmware, which its vendor can analyze. The first message
+        /// describes the log, and every message has a part of its data.
+        pub async fn read_telemetry(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ReadTelemetryRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::TelemetryPart>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/strake.v1.DriveService/ReadTelemetry",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("strake.v1.DriveService", "ReadTelemetry"));
+            self.inner.server_streaming(req, path, codec).await
+        }
         /// Blinks the light of a drive's slot, or stops blinking.
         pub async fn locate_drive(
             &mut self,
@@ -5863,6 +6070,95 @@ pub mod drive_service_client {
             req.extensions_mut()
                 .insert(GrpcMethod::new("strake.v1.DriveService", "CleanDrive"));
             self.inner.unary(req, path, codec).await
+        }
+        /// Erases an NVMe drive with Format NVM, and may change the size of its blocks. Refused for drives in use.
+        pub async fn format_drive(
+            &mut self,
+            request: impl tonic::IntoRequest<super::FormatDriveRequest>,
+        ) -> std::result::Result<tonic::Response<super::DriveChange>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/strake.v1.DriveService/FormatDrive",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("strake.v1.DriveService", "FormatDrive"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Starts a sanitize operation of an NVMe drive, which erases all its data, also what no host can read. Refused for
+        /// drives in use. GetDrive returns its progress.
+        pub async fn sanitize_drive(
+            &mut self,
+            request: impl tonic::IntoRequest<super::SanitizeDriveRequest>,
+        ) -> std::result::Result<tonic::Response<super::DriveChange>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/strake.v1.DriveService/SanitizeDrive",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("strake.v1.DriveService", "SanitizeDrive"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// The firmware slots of an NVMe drive.
+        pub async fn get_firmware(
+            &mut self,
+            request: impl tonic::IntoRequest<super::GetFirmwareRequest>,
+        ) -> std::result::Result<tonic::Response<super::Firmware>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/strake.v1.DriveService/GetFirmware",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("strake.v1.DriveService", "GetFirmware"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Stores and activates an image of firmware. The first message has the request, the others have the image.
+        pub async fn update_firmware(
+            &mut self,
+            request: impl tonic::IntoStreamingRequest<Message = super::FirmwarePart>,
+        ) -> std::result::Result<tonic::Response<super::DriveChange>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/strake.v1.DriveService/UpdateFirmware",
+            );
+            let mut req = request.into_streaming_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("strake.v1.DriveService", "UpdateFirmware"));
+            self.inner.client_streaming(req, path, codec).await
         }
         /// Takes NVMe drives from the kernel: binds them to vfio-pci, and records that. All drives are checked before the first
         /// is changed. The same request again is "unchanged".
@@ -6013,6 +6309,21 @@ pub mod drive_service_server {
             &self,
             request: tonic::Request<super::GetDriveHealthRequest>,
         ) -> std::result::Result<tonic::Response<super::DriveHealth>, tonic::Status>;
+        /// Server streaming response type for the ReadTelemetry method.
+        type ReadTelemetryStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::TelemetryPart, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// Reads the telemetry log of an NVMe drive: the state of its firmware, which its vendor can analyze. The first message
+        /// describes the log, and every message has a part of its data.
+        async fn read_telemetry(
+            &self,
+            request: tonic::Request<super::ReadTelemetryRequest>,
+        ) -> std::result::Result<
+            tonic::Response<Self::ReadTelemetryStream>,
+            tonic::Status,
+        >;
         /// Blinks the light of a drive's slot, or stops blinking.
         async fn locate_drive(
             &self,
@@ -6022,6 +6333,27 @@ pub mod drive_service_server {
         async fn clean_drive(
             &self,
             request: tonic::Request<super::CleanDriveRequest>,
+        ) -> std::result::Result<tonic::Response<super::DriveChange>, tonic::Status>;
+        /// Erases an NVMe drive with Format NVM, and may change the size of its blocks. Refused for drives in use.
+        async fn format_drive(
+            &self,
+            request: tonic::Request<super::FormatDriveRequest>,
+        ) -> std::result::Result<tonic::Response<super::DriveChange>, tonic::Status>;
+        /// Starts a sanitize operation of an NVMe drive, which erases all its data, also what no host can read. Refused for
+        /// drives in use. GetDrive returns its progress.
+        async fn sanitize_drive(
+            &self,
+            request: tonic::Request<super::SanitizeDriveRequest>,
+        ) -> std::result::Result<tonic::Response<super::DriveChange>, tonic::Status>;
+        /// The firmware slots of an NVMe drive.
+        async fn get_firmware(
+            &self,
+            request: tonic::Request<super::GetFirmwareRequest>,
+        ) -> std::result::Result<tonic::Response<super::Firmware>, tonic::Status>;
+        /// Stores and activates an image of firmware. The first message has the request, the others have the image.
+        async fn update_firmware(
+            &self,
+            request: tonic::Request<tonic::Streaming<super::FirmwarePart>>,
         ) -> std::result::Result<tonic::Response<super::DriveChange>, tonic::Status>;
         /// Takes NVMe drives from the kernel: binds them to vfio-pci, and records that. All drives are checked before the first
         /// is changed. The same request again is "unchanged".
@@ -6266,6 +6598,52 @@ pub mod drive_service_server {
                     };
                     Box::pin(fut)
                 }
+                "/strake.v1.DriveService/ReadTelemetry" => {
+                    #[allow(non_camel_case_types)]
+                    struct ReadTelemetrySvc<T: DriveService>(pub Arc<T>);
+                    impl<
+                        T: DriveService,
+                    > tonic::server::ServerStreamingService<super::ReadTelemetryRequest>
+                    for ReadTelemetrySvc<T> {
+                        type Response = super::TelemetryPart;
+                        type ResponseStream = T::ReadTelemetryStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ReadTelemetryRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as DriveService>::read_telemetry(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ReadTelemetrySvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
                 "/strake.v1.DriveService/LocateDrive" => {
                     #[allow(non_camel_case_types)]
                     struct LocateDriveSvc<T: DriveService>(pub Arc<T>);
@@ -6352,6 +6730,188 @@ pub mod drive_service_server {
                                 max_encoding_message_size,
                             );
                         let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/strake.v1.DriveService/FormatDrive" => {
+                    #[allow(non_camel_case_types)]
+                    struct FormatDriveSvc<T: DriveService>(pub Arc<T>);
+                    impl<
+                        T: DriveService,
+                    > tonic::server::UnaryService<super::FormatDriveRequest>
+                    for FormatDriveSvc<T> {
+                        type Response = super::DriveChange;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::FormatDriveRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as DriveService>::format_drive(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = FormatDriveSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/strake.v1.DriveService/SanitizeDrive" => {
+                    #[allow(non_camel_case_types)]
+                    struct SanitizeDriveSvc<T: DriveService>(pub Arc<T>);
+                    impl<
+                        T: DriveService,
+                    > tonic::server::UnaryService<super::SanitizeDriveRequest>
+                    for SanitizeDriveSvc<T> {
+                        type Response = super::DriveChange;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::SanitizeDriveRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as DriveService>::sanitize_drive(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = SanitizeDriveSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/strake.v1.DriveService/GetFirmware" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetFirmwareSvc<T: DriveService>(pub Arc<T>);
+                    impl<
+                        T: DriveService,
+                    > tonic::server::UnaryService<super::GetFirmwareRequest>
+                    for GetFirmwareSvc<T> {
+                        type Response = super::Firmware;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::GetFirmwareRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as DriveService>::get_firmware(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetFirmwareSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/strake.v1.DriveService/UpdateFirmware" => {
+                    #[allow(non_camel_case_types)]
+                    struct UpdateFirmwareSvc<T: DriveService>(pub Arc<T>);
+                    impl<
+                        T: DriveService,
+                    > tonic::server::ClientStreamingService<super::FirmwarePart>
+                    for UpdateFirmwareSvc<T> {
+                        type Response = super::DriveChange;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<
+                                tonic::Streaming<super::FirmwarePart>,
+                            >,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as DriveService>::update_firmware(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = UpdateFirmwareSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.client_streaming(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)

@@ -42,8 +42,9 @@ fn a_twentieth_more_fails_and_as_much_less_is_to_be_kept() {
 fn what_cannot_be_compared_is_no_success() {
     let then = kept("avx2", &[("a", 100.0)]);
     let (tally, note) = check(&then, &kept("ssse3", &[("a", 100.0)]));
-    assert_eq!(tally, [0, 0, 1]);
+    assert_eq!(tally, [1, 0, 1], "only the allocations are checked");
     assert!(note.contains("avx2") && note.contains("ssse3"), "{note}");
+    assert!(note.contains("no counts are compared"), "{note}");
     let (tally, note) = check(&then, &kept("avx2", &[("new", 1.0)]));
     assert_eq!(tally, [1, 1, 0]);
     assert!(note.contains("--update"), "{note}");
@@ -151,4 +152,21 @@ fn a_limit_fails_whatever_was_kept() {
         each.instructions = 160.0;
     }
     assert_eq!(check(&now, &now.clone()).0, [3, 0, 0]);
+}
+
+/// The driver computes no parity, and no request may allocate with any kernel.
+#[test]
+fn limits_and_allocations_are_checked_with_every_kernel() {
+    let then = kept("avx2", &[("a", 100.0), ("b", 100.0)]);
+    let mut now = kept("ssse3", &[("a", 161.0), ("b", 900.0)]);
+    now.per_request.get_mut("a").expect("it is there").limit = Some(160.0);
+    now.per_request.get_mut("b").expect("it is there").allocations = 0.1;
+    let (tally, note) = check(&then, &now);
+    assert_eq!(tally, [1, 2, 1], "{note}");
+    assert!(note.contains("a: 161.0 instructions, the limit is 160"), "{note}");
+    assert!(note.contains("b: 0.1 allocations per request"), "{note}");
+    assert!(!note.contains("instead of"), "{note}");
+    now.per_request.get_mut("a").expect("it is there").instructions = 160.0;
+    now.per_request.get_mut("b").expect("it is there").allocations = 0.0;
+    assert_eq!(check(&then, &now).0, [3, 0, 1]);
 }

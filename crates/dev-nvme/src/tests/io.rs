@@ -1,6 +1,6 @@
 //! Tests of requests of every kind.
 
-use super::world::{World, bytes_of, range};
+use super::world::{MILLI, World, bytes_of, range};
 use crate::facts::Protection;
 use strake_block::{
     BlockDevice, BufMut, DeallocateReads, Durability, IoErrorKind, Op, Readiness, Sg, SgMut, Token,
@@ -99,6 +99,42 @@ fn shadow_doorbells_work_with_event_indices() {
         world.window.map_arena(world.pool.arena()).expect("the space has room");
     }
     world.assert_clean();
+}
+
+/// Writes of registers are slow. The doorbells get a mark in place of their values, which every write would replace.
+#[test]
+fn a_quiet_queue_rings_no_doorbell() {
+    const MARK: u32 = 0x5eed;
+    let mut world = World::ready(Spec::new(64));
+    let mut client = world.open(8);
+    for token in 0..3 {
+        let op = world.write(token, 1, 4096);
+        client.submit(Token(token), op);
+    }
+    world.run_with(&mut client, 3);
+    // The controller gets the head of the last completions, and has nothing more to do.
+    world.turn_with(&mut client);
+    let offsets = || (0..8).map(|at| 0x1000 + at * 4);
+    for offset in offsets() {
+        world.drive.peer().registers().write(offset, MARK);
+    }
+    let rung = |world: &World| -> Vec<usize> {
+        let registers = world.drive.peer().registers();
+        offsets().filter(|at| registers.read(*at) != MARK).collect()
+    };
+    for turn in 0..100 {
+        // Some turns are later than the next search for requests without a completion.
+        client.turn(world.now.plus(Nanos(turn * MILLI.0)));
+    }
+    assert_eq!(rung(&world), [0_usize; 0], "nothing was submitted, and nothing completed");
+    let op = world.read(0, 4096);
+    client.submit(Token(9), op);
+    client.turn(world.now);
+    assert_eq!(rung(&world), [0x1008], "a command rings the doorbell of its submission queue");
+    client.turn(world.now);
+    world.drive.peer().registers().write(0x1008, MARK);
+    client.turn(world.now);
+    assert_eq!(rung(&world), [0_usize; 0], "the controller was notified of the command");
 }
 
 #[test]

@@ -2,16 +2,17 @@
 """Compares our arrays with SPDK's under bdevperf, in turns, on null drives; prints a table.
 
 Usage: scripts/peers.py --spdk DIR [--programs DIR] [--rounds N] [--seconds N] [--filter TEXT] [--json]
-                        [--save [NAME]] [--note TEXT]...
+                        [--limit N] [--save [NAME]] [--note TEXT]...
        scripts/peers.py --page NAME
 
 DIR is a built SPDK tree with build/examples/bdevperf (`./configure --with-raid5f`). Every round measures each row once
 with SPDK and once with `strake bench run`; the next round starts with the other program. All loads run on CPU 0, and
 those of rows with two cores on CPUs 0 and 1. Nothing else should run meanwhile: on a busy machine, only the ratios can
 be used. bdevperf takes 512 MiB of huge pages: `sysctl vm.nr_hugepages=300` reserves them. If none are reserved, it runs
-with --no-huge, and the document states this. --json prints one JSON document instead of the table. --save also
-writes the document to NAME.json and the page to NAME.md (default: docs/benchmarks/peers), with every remark on the run
-(--note); --page writes the page again. --programs is a folder with `strake-bench`; otherwise cargo builds it.
+with --no-huge, and the document states this. --json prints one JSON document instead of the table. --save also writes
+the document to NAME.json and the page to NAME.md (default: docs/benchmarks/peers), with every remark on the run
+(--note); --page writes the page again. --limit is the number of seconds after which a program that has not ended is
+ended (default: 120 and ten times --seconds). --programs is a folder with `strake-bench`; otherwise cargo builds it.
 """
 
 import argparse
@@ -27,7 +28,7 @@ import tempfile
 from dataclasses import dataclass
 
 sys.dont_write_bytecode = True
-from peers_common import ROOT, Meanwhile, built, machine, memory, ratios, save, saved, version
+from peers_common import ROOT, Meanwhile, built, machine, memory, output, ratios, save, saved, version
 
 PAGE = f"{ROOT}/docs/benchmarks/peers"
 MEMORY_MIB = 512
@@ -105,21 +106,21 @@ def configuration(row):
     return {"subsystems": [{"subsystem": "bdev", "config": config}]}
 
 
-def ended(command, seconds, hint):
+def ended(command, options, hint):
     """What a program printed; a failure ends this program with the reason."""
     shown = " ".join(command)
     try:
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=10 * seconds + 120)
+        code, out, err = output(command, options.limit or 10 * options.seconds + 120)
     except OSError as error:
         sys.exit(f"cannot start `{shown}` ({error.strerror}): {hint}")
     except subprocess.TimeoutExpired as error:
         sys.exit(f"`{shown}` did not end within {error.timeout:.0f} s: try it alone, without other load")
-    if ran.returncode:
-        sys.exit(f"`{shown}` ended with {ran.returncode}: {hint}. It printed:\n{ran.stdout}{ran.stderr}")
-    return ran.stdout
+    if code:
+        sys.exit(f"`{shown}` ended with {code}: {hint}. It printed:\n{out}{err}")
+    return out
 
 
-def bdevperf(program, row, cores, seconds):
+def bdevperf(program, row, cores, options):
     """What SPDK reaches: requests a second, or GB/s of large ones."""
     hint = "see whether the folder of --spdk is a complete build for this machine"
     if row.level == "raid5f":
@@ -131,12 +132,12 @@ def bdevperf(program, row, cores, seconds):
             json.dump(configuration(row), file)
         command = [program, "-m", "0x3" if cores == 2 else "0x1", "-s", str(MEMORY_MIB), "-u", "-r", f"{work}/rpc.sock",
                    "--json", path, "-T", "array" if row.level else "null0", "-w", row.rw, "-o", str(row.size),
-                   "-q", str(row.depth), "-t", str(seconds), *(["-C"] if cores == 2 else []), *memory()]
-        output = ended(command, seconds, hint)
+                   "-q", str(row.depth), "-t", str(options.seconds), *(["-C"] if cores == 2 else []), *memory()]
+        printed = ended(command, options, hint)
     # The columns are requests per second, MiB per second, and failed requests per second.
-    total = re.search(r"^\s*Total\s*:\s*([0-9.]+)\s+[0-9.]+\s+([0-9.]+)", output, re.MULTILINE)
+    total = re.search(r"^\s*Total\s*:\s*([0-9.]+)\s+[0-9.]+\s+([0-9.]+)", printed, re.MULTILINE)
     if not total or not float(total[1]) or float(total[2]):
-        sys.exit(f"`{' '.join(command)}` printed no total without failed requests: {hint}. It printed:\n{output}")
+        sys.exit(f"`{' '.join(command)}` printed no total without failed requests: {hint}. It printed:\n{printed}")
     rate = float(total[1])
     return rate * row.size / 1e9 if row.unit == "GB/s" else rate
 
@@ -144,9 +145,9 @@ def bdevperf(program, row, cores, seconds):
 def theirs(program, row, options):
     """A sample of SPDK: for scaling, two cores beside one."""
     if row.unit == "x":
-        one, two = (bdevperf(program, row, cores, options.seconds) for cores in (1, 2))
+        one, two = (bdevperf(program, row, cores, options) for cores in (1, 2))
         return two / one
-    return bdevperf(program, row, 1, options.seconds)
+    return bdevperf(program, row, 1, options)
 
 
 def ours(program, row, options, notes):
@@ -155,7 +156,7 @@ def ours(program, row, options, notes):
                "--milliseconds", str(1000 * options.seconds), "--output", "json"]
     hint = "build strake-bench of this repository, or leave --programs out"
     try:
-        report = json.loads(ended(command, options.seconds, hint))
+        report = json.loads(ended(command, options, hint))
         found = {found["case"]: found for found in report["rows"]}[row.ours]
         notes.update((note, None) for note in report["notes"] if not note.startswith("The hypervisor took"))
         value, reason = found["median"], found["note"]
@@ -223,6 +224,8 @@ def measured(options):
               "them", file=sys.stderr)
     check_memory()
     bench = f"{options.programs or built()}/strake-bench"
+    # Before the measurement, so that a wrong program costs no time.
+    versions = {"peer": version(program, options.limit or 30), "strake": source(bench, options)}
     found, notes, meanwhile = {row: ([], []) for row in rows}, {}, Meanwhile()
     for turn in range(options.rounds):
         for row in rows:
@@ -234,8 +237,8 @@ def measured(options):
             print(f"round {turn + 1}: {row.ours}: {our:.4g} and {their:.4g} {row.unit}, {our / their:.2f} times",
                   file=sys.stderr)
     stolen, others = meanwhile.since()
-    return {"peer": version(program), "strake": source(bench, options), "date": str(datetime.date.today()),
-            "machine": machine(), "others_cpus": others, "stolen_percent": stolen, "rounds": options.rounds,
+    return {**versions, "date": str(datetime.date.today()), "machine": machine(),
+            "others_cpus": others, "stolen_percent": stolen, "rounds": options.rounds,
             "seconds": options.seconds, "notes": options.note + left_out, "strake_notes": list(notes),
             "differences": DIFFERENCES, "rows": [result(row, *found[row]) for row in rows]}
 
@@ -307,12 +310,20 @@ def count(text):
     return int(text)
 
 
+def interrupted(*_):
+    """Ends this program. A second signal must not prevent it from ending bdevperf."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+    sys.exit("ended by a signal")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--spdk", metavar="DIR")
     parser.add_argument("--programs", metavar="DIR")
     parser.add_argument("--rounds", type=count, default=5, metavar="N")
     parser.add_argument("--seconds", type=count, default=1, metavar="N")
+    parser.add_argument("--limit", type=count, metavar="N")
     parser.add_argument("--filter", default="", metavar="TEXT")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--save", nargs="?", const=PAGE, metavar="NAME")
@@ -321,8 +332,8 @@ def main():
     options = parser.parse_args()
     if not options.spdk and not options.page:
         parser.error("name SPDK's folder with --spdk, or a saved document with --page")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by a signal"))
-    signal.signal(signal.SIGINT, lambda *_: sys.exit("ended by a signal"))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, interrupted)
     document = saved(options.page) if options.page else measured(options)
     if not options.page:
         print(json.dumps(document, indent=1) if options.json else page(document))

@@ -7,6 +7,8 @@ import statistics
 import subprocess
 import sys
 
+# Seconds for a program to end after SIGTERM.
+GRACE = 10
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -26,11 +28,38 @@ def built(*examples):
     return f"{os.environ.get('CARGO_TARGET_DIR', f'{ROOT}/target')}/release"
 
 
-def version(program):
-    """The last line that an SPDK program prints about its version."""
-    ran = subprocess.run([program, "--version"], capture_output=True, text=True)
-    lines = (ran.stdout + ran.stderr).strip().splitlines()
-    return lines[-1] if lines else "SPDK of an unknown version"
+def finish(process):
+    """Ends a program that this one started. SPDK returns its huge pages only if it ends by itself."""
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.communicate(timeout=GRACE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+    process.wait()
+
+
+def output(command, seconds):
+    """The return code of a program and what it printed: standard output, standard error. Ends it if this program ends,
+    or, with subprocess.TimeoutExpired, after `seconds`."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        printed = process.communicate(timeout=seconds)
+        return process.returncode, *printed
+    finally:
+        finish(process)
+
+
+def version(program, seconds=30):
+    """The last line that a program prints about its version."""
+    try:
+        _, out, err = output([program, "--version"], seconds)
+    except OSError as error:
+        sys.exit(f"cannot start `{program} --version` ({error.strerror}): see whether it was built for this machine")
+    except subprocess.TimeoutExpired:
+        sys.exit(f"`{program} --version` did not end within {seconds} s: see whether it is the right program")
+    lines = (out + err).strip().splitlines()
+    return lines[-1] if lines else f"{os.path.basename(program)} of an unknown version"
 
 
 def first_line(path, pattern=".*"):

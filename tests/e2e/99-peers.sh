@@ -69,3 +69,40 @@ spdk "1000.00 3.90 7.00 0.00 50.56 47.33 269.80"
 refused "printed no total without failed requests" --spdk "$work/spdk" --filter raid1
 printf '#!/bin/sh\necho no raid5f >&2\nexit 1\n' >"$work/spdk/build/examples/bdevperf"
 refused "./configure --with-raid5f" --spdk "$work/spdk" --filter "896KiB qd4 "
+
+# hanging WHEN: a bdevperf that does not end while its arguments contain WHEN. It notes its start, and that it ended
+# itself after SIGTERM.
+hanging() {
+    rm -f "$work/started" "$work/returned"
+    cat >"$work/spdk/build/examples/bdevperf" <<PROGRAM
+#!/usr/bin/env python3
+import pathlib, signal, sys
+if "$1" not in sys.argv:
+    sys.exit("SPDK of a test")
+def end(*_):
+    pathlib.Path("$work/returned").touch()
+    sys.exit(1)
+signal.signal(signal.SIGTERM, end)
+pathlib.Path("$work/started").touch()
+while True:
+    signal.pause()
+PROGRAM
+}
+
+say "a bdevperf that does not end returns its huge pages before it is killed"
+hanging --json
+refused "did not end within 1 s" --spdk "$work/spdk" --filter raid1 --limit 1
+[[ -e $work/returned ]] || fail "bdevperf was killed at once after the time limit"
+hanging --json
+python3 "$e2e/../../scripts/peers.py" --programs "$STRAKE_BIN_DIR" --spdk "$work/spdk" --filter raid1 2>"$work/err" &
+pid=$!
+until [[ -e $work/started ]]; do sleep 0.1; done
+kill -TERM "$pid"
+if wait "$pid"; then fail "an interrupted run ended with 0"; fi
+grep -q "ended by a signal" "$work/err" || fail "an interrupted run does not say so: $(cat "$work/err")"
+[[ -e $work/returned ]] || fail "bdevperf was killed at once after an interruption"
+
+say "versions are read before the measurement, and not forever"
+hanging --version
+refused "--version\` did not end within 1 s" --spdk "$work/spdk" --filter raid1 --limit 1
+[[ -e $work/returned ]] || fail "bdevperf --version was killed at once"

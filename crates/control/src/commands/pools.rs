@@ -60,7 +60,7 @@ impl Control {
             return Ok(PoolChange { result: "planned".into(), pool, plan, warnings: Vec::new() });
         }
         let spec = PoolSpec { name: name.clone(), pool, nonce: nonce()? };
-        create(&*device, &spec, &mut wait(POOL_OPEN_LIMIT))?;
+        create(device, &spec, &mut wait(POOL_OPEN_LIMIT)).map(drop)?;
         self.with(|m| m.begin_opening(&uuid, &name, &array))?;
         search_pool(self, &uuid)?;
         drop(reserved);

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use strake_api::v1::{
     Array, Counters, Daemon, Drive, DriveErrors, DriveHealth, DrivePath, Export, Hook, Member,
-    Problem, Progress, Queue, Scrub, Spare, Wait,
+    Pool, Problem, Progress, Queue, Scrub, Spare, Wait,
 };
 use strake_control::{ArrayLatencies, Control, Latencies, Options};
 use strake_units::Nanos;

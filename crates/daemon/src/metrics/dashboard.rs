@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 pub const ROWS: &[Row] = &[
     Row { title: "Arrays", panels: ARRAYS },
     Row { title: "Drives", panels: DRIVES },
+    Row { title: "Pools", panels: POOLS },
     Row { title: "Exports", panels: EXPORTS },
     Row { title: "Daemon", panels: DAEMON },
 ];
@@ -224,6 +225,28 @@ const DRIVES: &[Panel] = &[
         ],
     ),
     graph("Requests that wait", "none", &[("strake_drive_held_requests", "{{drive}}")]),
+];
+
+const POOLS: &[Panel] = &[
+    table("States", "none", &[("strake_pool_state == 1", "")]),
+    graph(
+        "Space",
+        "bytes",
+        &[
+            ("strake_pool_size_bytes", "{{pool}} size"),
+            ("strake_pool_used_bytes", "{{pool}} used"),
+            ("strake_pool_free_bytes", "{{pool}} free"),
+            ("strake_pool_reserved_bytes", "{{pool}} reserved"),
+        ],
+    ),
+    graph(
+        "Volumes",
+        "none",
+        &[
+            ("strake_pool_volumes", "{{pool}} volumes"),
+            ("strake_pool_snapshots", "{{pool}} snapshots"),
+        ],
+    ),
 ];
 
 const EXPORTS: &[Panel] = &[

@@ -173,7 +173,7 @@ impl Control {
         let handle = self.run(|m| m.online_pool(asked))?;
         let status = handle.status()?;
         let block = u64::from(status.block_bytes);
-        if request.first_byte % block != 0 {
+        if !request.first_byte.is_multiple_of(block) {
             let what = format!("the first byte must be a multiple of the block size, {block}");
             return Err(ControlError::usage(what));
         }

@@ -337,7 +337,7 @@ impl InPool {
         let Some(rounded) = blocks.checked_mul(block) else {
             return Err(ControlError::usage(format!("{bytes} bytes are too large for a volume")));
         };
-        if bytes % block != 0 {
+        if !bytes.is_multiple_of(block) {
             warnings.push(format!(
                 "the size was rounded up to {rounded} bytes, a multiple of the block size"
             ));
@@ -352,7 +352,7 @@ impl InPool {
         }
         let cluster = u64::from(self.status.cluster_bytes);
         let clusters = bytes.div_ceil(cluster);
-        if bytes % cluster != 0 {
+        if !bytes.is_multiple_of(cluster) {
             warnings.push(format!(
                 "the quota was rounded up to {} bytes, a multiple of the cluster size",
                 clusters.saturating_mul(cluster)

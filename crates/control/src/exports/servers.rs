@@ -176,8 +176,8 @@ impl ExportServer {
         }
     }
 
-    /// Offers an array or a volume, whose reservations outlast the daemon in `ledger`, and whose clients without reservations have
-    /// `rights`.
+    /// Offers an array or a volume, whose reservations outlast the daemon in `ledger`, and whose clients without
+    /// reservations have `rights`.
     pub(crate) fn add(
         &self,
         record: &ExportRecord,

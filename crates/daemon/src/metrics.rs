@@ -62,7 +62,7 @@ impl Snapshot {
             drives: manager.open_drives(),
             health: manager.health_pages(),
             exports,
-            pools: manager.pools(),
+            pools: strake_control::pools_of(manager),
             spares: manager.list_spares().spares,
             hooks: manager.list_hooks().hooks,
             problems,

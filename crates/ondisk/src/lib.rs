@@ -79,7 +79,7 @@ pub use partial_write::{
 pub use pool::{
     LOG_HEADER_BYTES, LOG_PAYLOAD_MAX, LogBlock, LogStart, POOL_BLOCK_BYTES, POOL_HEADER_BYTES,
     PoolHeader, PoolSlot, RootHeader, decode_log_block, decode_pool_header, decode_root_header,
-    encode_log_block, encode_pool_header, encode_root_header, newest_pool_header,
+    device_mark, encode_log_block, encode_pool_header, encode_root_header, newest_pool_header,
 };
 pub use redo::{
     REDO_BLOCK_BYTES, REDO_HEADER_BYTES, REDO_PAYLOAD_MAX, RedoHeader, RedoPart, RedoPayload,

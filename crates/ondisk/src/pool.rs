@@ -46,6 +46,8 @@ pub struct PoolHeader {
     pub pool: Uuid,
     /// The name of the pool.
     pub name: Name,
+    /// The device of the pool: see [`device_mark`].
+    pub device: [u8; 16],
     /// Bytes of the array that the pool uses.
     pub bytes: u64,
     /// Bytes of a block of the array.
@@ -81,6 +83,7 @@ const AT_LOG_BYTES: usize = 72;
 const AT_ROOT: usize = 80;
 const AT_ROOT_BYTES: usize = 88;
 const AT_DATA: usize = 96;
+const AT_DEVICE: usize = 104;
 const AT_NAME: usize = 128;
 const AT_HEADER_CRC: usize = POOL_BLOCK_BYTES - 4;
 
@@ -102,6 +105,13 @@ pub enum PoolSlot {
     Header(Sequenced<PoolHeader>),
 }
 
+/// Returns the mark of a device in the headers of its pool, from the identity of the device. Blocks of an array that
+/// was never written may have the header of a pool of an earlier array on the same drives.
+#[must_use]
+pub fn device_mark(identity: &str) -> [u8; 16] {
+    get(blake3::hash(identity.as_bytes()).as_bytes(), 0)
+}
+
 /// Returns the bytes of a header.
 #[must_use]
 pub fn encode_pool_header(header: &PoolHeader, sequence: u64) -> [u8; POOL_BLOCK_BYTES] {
@@ -119,6 +129,7 @@ pub fn encode_pool_header(header: &PoolHeader, sequence: u64) -> [u8; POOL_BLOCK
     put(&mut out, AT_ROOT, &header.root_at.to_le_bytes());
     put(&mut out, AT_ROOT_BYTES, &header.root_bytes.to_le_bytes());
     put(&mut out, AT_DATA, &header.data_at.to_le_bytes());
+    put(&mut out, AT_DEVICE, &header.device);
     put(&mut out, AT_NAME, name);
     seal(&mut out, AT_HEADER_CRC);
     out
@@ -145,6 +156,7 @@ pub fn decode_pool_header(bytes: &[u8]) -> PoolSlot {
     let header = PoolHeader {
         pool: uuid_at(bytes, AT_POOL),
         name,
+        device: get(bytes, AT_DEVICE),
         bytes: u64_at(bytes, AT_BYTES),
         block_bytes: u32_at(bytes, AT_BLOCK),
         cluster_bytes: u32_at(bytes, AT_CLUSTER),

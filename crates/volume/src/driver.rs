@@ -296,7 +296,7 @@ impl Poller for Driver {
             sleep.never();
         }
         if let Some(since) = self.starved.iter().map(|(_, since)| since.0).min() {
-            sleep.until(Nanos(since + self.starved_limit().0));
+            sleep.until(Nanos(since + self.sweeps.starved_limit().0));
         }
         if let Some(retry_at) = self.checkpoint_retry() {
             sleep.until(retry_at);

@@ -1,7 +1,7 @@
 //! The places of a pool on its device: pure arithmetic.
 
 use strake_block::DeviceInfo;
-use strake_ondisk::{POOL_BLOCK_BYTES, POOL_HEADER_BYTES, PoolHeader};
+use strake_ondisk::{POOL_BLOCK_BYTES, POOL_HEADER_BYTES, PoolHeader, device_mark};
 use strake_units::{BlockSize, Lba, Name, Uuid};
 use strake_volume_map::limits::{CLUSTERS_MAX, LEAF_ENTRIES_MAX};
 use strake_volume_map::{Blocks, ClusterId, Shape, cluster_bytes};
@@ -78,6 +78,7 @@ impl Layout {
         let header = PoolHeader {
             pool,
             name: name.clone(),
+            device: device_mark(&info.identity),
             bytes: info.bytes(),
             block_bytes: info.block_size.bytes(),
             cluster_bytes: cluster as u32,

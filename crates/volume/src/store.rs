@@ -6,7 +6,7 @@ use strake_block::blocking::Blocking;
 use strake_block::{BlockDevice, BufMut, DeviceInfo, Sg};
 use strake_ondisk::{
     LogStart, POOL_BLOCK_BYTES, POOL_HEADER_BYTES, PoolHeader, PoolSlot, RootHeader,
-    decode_pool_header, decode_root_header, encode_pool_header, encode_root_header,
+    decode_pool_header, decode_root_header, device_mark, encode_pool_header, encode_root_header,
     newest_pool_header,
 };
 use strake_units::{CoreIndex, LbaRange, Name, Nanos, Uuid};
@@ -108,6 +108,8 @@ pub fn find(device: &dyn BlockDevice, wait: Wait<'_>) -> Result<Option<PoolHeade
     let refuse = |kind, what: String| Err(PoolError::new(kind, info.identity.clone(), what));
     match newest_pool_header([decode_pool_header(even), decode_pool_header(odd)]) {
         PoolSlot::Nothing => Ok(None),
+        // A pool of an earlier array on the same drives is none of this array.
+        PoolSlot::Header(header) if header.record.device != device_mark(&info.identity) => Ok(None),
         PoolSlot::Header(header) => Ok(Some(header.record)),
         PoolSlot::Damaged(field) => refuse(
             PoolErrorKind::Damaged,

@@ -3,8 +3,8 @@
 //!
 //! Times vary with the machine and its neighbours; instructions do not. They are counted by valgrind, which is slow and
 //! exact: each case runs twice, with few and with many requests, and the difference belongs to the requests alone.
-//! Valgrind knows no AVX-512, so the parity kernel is the AVX2 one. If the CPU has another kernel, counts are not compared
-//! with the recorded counts, but limits and allocations are checked.
+//! Valgrind knows no AVX-512, so the parity kernel is the AVX2 one. If the CPU has another kernel, counts are not
+//! compared with the recorded counts, but limits and allocations are checked.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -7,6 +7,7 @@ use strake_block::BlockDevice;
 use strake_volume::{VolumeId, VolumeKind};
 
 use crate::commands::pools::refuse_pool;
+use crate::commands::pools::{no_such_pool, online_pool};
 use crate::commands::volumes::{row_of, split};
 use crate::error::ControlError;
 use crate::exports::offered::Offered;
@@ -41,9 +42,9 @@ pub(crate) fn wanted_of(
         return Ok(Wanted::array(running.array.name().as_str(), running.uuid()));
     }
     let (pool, name) = split(&request.array)?;
-    let handle = manager.online_pool(pool)?;
+    let handle = online_pool(manager, pool)?;
     let running = manager.running_of(&handle.array).and_then(|running| running.pool.online());
-    let online = running.ok_or_else(|| manager.no_such_pool(pool))?;
+    let online = running.ok_or_else(|| no_such_pool(manager, pool))?;
     let row = row_of(&handle, &online.status, &name)?;
     Ok(Wanted {
         name: name.to_string(),

@@ -12,6 +12,7 @@ use strake_wording::say;
 
 use crate::commands::exported::{offered_of, size_of, subject_name, wanted_of};
 use crate::commands::hosts::put_host;
+use crate::commands::pools::Pools;
 use crate::commands::reservations::refusal;
 use crate::commands::volumes::split;
 use crate::control::Control;
@@ -23,33 +24,34 @@ use crate::manager::Manager;
 use crate::record::reserved;
 use crate::record::store::{Config, ExportRecord, HostRecord};
 use crate::remedy::remove_export;
+use crate::upkeep::pools::put_pool_status;
 
 /// Time between two tries to offer exports that could not be offered, and to record the end of replaced secrets.
 pub(crate) const RETRY: Duration = Duration::from_secs(5);
 
-impl Control {
-    /// Offers an array or a volume to clients. The same request again is "unchanged".
-    ///
-    /// # Errors
-    /// When the array or volume is not there, the name is taken, or the address cannot be listened on.
-    pub fn create_export(
-        &self,
-        request: &CreateExportRequest,
-    ) -> Result<ExportChange, ControlError> {
-        if !request.array.contains('/') {
-            return self.run(|m| m.create_export(request));
-        }
-        let (pool, name) = split(&request.array)?;
-        let pool = self.in_pool(pool)?;
-        let id = pool.row(&name)?.id;
-        let device = pool.handle.device(id)?;
-        self.run(|m| {
-            m.put_pool_status(&pool.handle, pool.status.clone());
-            m.put_volume_device(&pool.handle, id, device);
-            m.create_export(request)
-        })
+/// Offers an array or a volume to clients. The same request again is "unchanged".
+///
+/// # Errors
+/// When the array or volume is not there, the name is taken, or the address cannot be listened on.
+pub fn create_export(
+    control: &Control,
+    request: &CreateExportRequest,
+) -> Result<ExportChange, ControlError> {
+    if !request.array.contains('/') {
+        return control.run(|m| m.create_export(request));
     }
+    let (pool, name) = split(&request.array)?;
+    let pool = Pools::of(control).in_pool(pool)?;
+    let id = pool.row(&name)?.id;
+    let device = pool.handle.device(id)?;
+    control.run(|m| {
+        put_pool_status(m, &pool.handle, pool.status.clone());
+        m.put_volume_device(&pool.handle, id, device);
+        m.create_export(request)
+    })
+}
 
+impl Control {
     /// Withdraws an export. Requests that its clients have in flight are waited for without the lock.
     ///
     /// # Errors

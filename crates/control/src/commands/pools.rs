@@ -16,17 +16,31 @@ use crate::names::{array_key, check_array_name, fresh_uuid, is_called, pool_key}
 use crate::remedy::{not_among, remove_export};
 use crate::state::pool::{Handle, OfflinePool, PoolSlot};
 use crate::state::running::Running;
+use crate::upkeep::pools::put_pool_status;
 use crate::upkeep::pools::{nonce, search_pool, stop_pool, wait};
 use crate::view::pool::{pool_message, slot_message};
 
-impl Control {
+/// The commands of pools, volumes and snapshots.
+pub struct Pools<'a> {
+    pub(crate) control: &'a Control,
+}
+
+impl<'a> Pools<'a> {
+    /// The commands of the pools of a daemon.
+    #[must_use]
+    pub const fn of(control: &'a Control) -> Self {
+        Self { control }
+    }
+}
+
+impl Pools<'_> {
     /// Creates a pool on a running array, and opens it. For a repeated request, the result is "unchanged".
     ///
     /// # Errors
     /// If the request is invalid, or the array is exported, has a pool or was written; then nothing was written.
     pub fn create_pool(&self, request: &CreatePoolRequest) -> Result<PoolChange, ControlError> {
         let name = pool_name(&request.name)?;
-        let (planned, reserved) = self.reserve(|m| {
+        let (planned, reserved) = self.control.reserve(|m| {
             m.check_open()?;
             let at = m.find_running(&request.array)?;
             let uuid = m.running[at].uuid();
@@ -35,7 +49,7 @@ impl Control {
             if is_same(&m.running[at], &name) {
                 return Ok((Plan::Unchanged(uuid), keys));
             }
-            m.check_pool_name(&name)?;
+            check_pool_name(m, &name)?;
             refuse_pool(&m.running[at], "cannot have another pool")?;
             refuse_exported(m, &uuid, &array)?;
             let running = &m.running[at];
@@ -43,7 +57,9 @@ impl Control {
             Ok((Plan::Create { uuid, array, device, is_written }, keys))
         })?;
         let (uuid, array, device, is_written) = match planned {
-            Plan::Unchanged(uuid) => return self.run(|m| m.pool_change("unchanged", &uuid)),
+            Plan::Unchanged(uuid) => {
+                return self.control.run(|m| pool_change(m, "unchanged", &uuid));
+            }
             Plan::Create { uuid, array, device, is_written } => (uuid, array, device, is_written),
         };
         if is_written && !request.overwrite {
@@ -61,10 +77,10 @@ impl Control {
         }
         let spec = PoolSpec { name: name.clone(), pool, nonce: nonce()? };
         create(device, &spec, &mut wait(POOL_OPEN_LIMIT)).map(drop)?;
-        self.with(|m| m.begin_opening(&uuid, &name, &array))?;
-        search_pool(self, &uuid)?;
+        self.control.with(|m| begin_opening(m, &uuid, &name, &array))?;
+        search_pool(self.control, &uuid)?;
         drop(reserved);
-        let change = self.run(|m| m.pool_change("created", &uuid))?;
+        let change = self.control.run(|m| pool_change(m, "created", &uuid))?;
         Ok(PoolChange { plan, ..change })
     }
 
@@ -73,11 +89,12 @@ impl Control {
     /// # Errors
     /// If an earlier command panicked.
     pub fn list_pools(&self) -> Result<api::ListPoolsResponse, ControlError> {
-        let arrays = self.with(|m| m.running.iter().map(Running::uuid).collect::<Vec<_>>())?;
+        let arrays =
+            self.control.with(|m| m.running.iter().map(Running::uuid).collect::<Vec<_>>())?;
         for uuid in &arrays {
             self.refresh_pool(uuid)?;
         }
-        let pools = self.with(|m| m.pools())?;
+        let pools = self.control.with(|m| pools_of(m))?;
         Ok(api::ListPoolsResponse { pools })
     }
 
@@ -86,11 +103,11 @@ impl Control {
     /// # Errors
     /// If there is no such pool.
     pub fn pool(&self, name: &str) -> Result<api::Pool, ControlError> {
-        let uuid = self.run(|m| Ok(m.running[m.find_pool(name)?].uuid()))?;
+        let uuid = self.control.run(|m| Ok(m.running[find_pool(m, name)?].uuid()))?;
         self.refresh_pool(&uuid)?;
-        self.run(|m| {
-            let at = m.position_of(&uuid).ok_or_else(|| m.no_such_pool(name))?;
-            slot_message(&m.running[at]).ok_or_else(|| m.no_such_pool(name))
+        self.control.run(|m| {
+            let at = m.position_of(&uuid).ok_or_else(|| no_such_pool(m, name))?;
+            slot_message(&m.running[at]).ok_or_else(|| no_such_pool(m, name))
         })
     }
 
@@ -99,16 +116,16 @@ impl Control {
     /// # Errors
     /// If there is no such pool, a volume is exported, or the pool has volumes and the request has no `force`.
     pub fn destroy_pool(&self, request: &DestroyPoolRequest) -> Result<PoolChange, ControlError> {
-        let (at, reserved) = self.reserve(|m| {
+        let (at, reserved) = self.control.reserve(|m| {
             m.check_open()?;
-            let running = &m.running[m.find_pool(&request.name)?];
+            let running = &m.running[find_pool(m, &request.name)?];
             let (uuid, array) = (running.uuid(), running.array.name().to_string());
             let keys = vec![array_key(&array), array_key(&uuid), pool_key(&uuid)];
             Ok(((uuid, array), keys))
         })?;
         let (uuid, array) = at;
         self.refresh_pool(&uuid)?;
-        let (view, device) = self.run(|m| m.check_destroy_pool(&uuid, request.force))?;
+        let (view, device) = self.control.run(|m| check_destroy_pool(m, &uuid, request.force))?;
         let name = view.name.clone();
         let mut plan = Vec::new();
         if view.volumes + view.snapshots > 0 {
@@ -128,38 +145,42 @@ impl Control {
             return Ok(change("planned"));
         }
         let gone = OfflinePool { known: None, why: "the pool is being destroyed".to_owned() };
-        let slot = self.run(|m| {
+        let slot = self.control.run(|m| {
             let at = m.find_running(&uuid)?;
             Ok(std::mem::replace(&mut m.running[at].pool, PoolSlot::Offline(gone)))
         })?;
         stop_pool(slot);
         let erased = erase(&*device, &mut wait(POOL_OPEN_LIMIT));
         let after = if erased.is_ok() { PoolSlot::Nothing } else { PoolSlot::Unknown };
-        self.with(|m| {
+        self.control.with(|m| {
             if let Some(at) = m.position_of(&uuid) {
                 m.running[at].pool = after;
             }
         })?;
         if let Err(error) = erased {
             // The pool may still be there. Then it serves again.
-            search_pool(self, &uuid)?;
+            search_pool(self.control, &uuid)?;
             return Err(error.into());
         }
         let what = format!("pool {name} of array {array} was destroyed");
         drop(reserved);
-        self.events().record(Note::new(EventKind::PoolDestroyed, format!("pool/{name}"), what));
+        self.control.events().record(Note::new(
+            EventKind::PoolDestroyed,
+            format!("pool/{name}"),
+            what,
+        ));
         Ok(change("destroyed"))
     }
 
     /// Reads the present state of the pool of an array. A pool that does not answer keeps its last known state.
     pub(crate) fn refresh_pool(&self, array: &str) -> Result<(), ControlError> {
-        let handle = self.with(|m| {
+        let handle = self.control.with(|m| {
             let online = m.running_of(array)?.pool.online()?;
             Some(online.handle.clone())
         })?;
         let Some(handle) = handle else { return Ok(()) };
         match handle.status() {
-            Ok(status) => self.with(|m| m.put_pool_status(&handle, status)),
+            Ok(status) => self.control.with(|m| put_pool_status(m, &handle, status)),
             Err(error) => {
                 tracing::warn!(pool = %handle.name, reason = %error, "its state was not read");
                 Ok(())
@@ -169,9 +190,9 @@ impl Control {
 
     /// Reserves the online pool that a client calls `asked`.
     pub(crate) fn reserve_pool(&self, asked: &str) -> Result<(Handle, Reserved), ControlError> {
-        self.reserve(|m| {
+        self.control.reserve(|m| {
             m.check_open()?;
-            let handle = m.online_pool(asked)?;
+            let handle = online_pool(m, asked)?;
             let keys = vec![pool_key(&handle.array)];
             Ok((handle, keys))
         })
@@ -285,118 +306,115 @@ fn planned_pool(layout: &Layout, array: &str) -> api::Pool {
     }
 }
 
-impl Manager {
-    /// Returns the pools of all running arrays in their last known states.
-    #[must_use]
-    pub fn pools(&self) -> Vec<api::Pool> {
-        self.running.iter().filter_map(slot_message).collect()
-    }
+/// Returns the pools of all running arrays in their last known states.
+#[must_use]
+pub fn pools_of(manager: &Manager) -> Vec<api::Pool> {
+    manager.running.iter().filter_map(slot_message).collect()
+}
 
-    /// Returns the index in `running` of the array with this pool.
-    pub(crate) fn find_pool(&self, asked: &str) -> Result<usize, ControlError> {
-        let called = |running: &Running| {
-            let known = running.pool.known();
-            known.is_some_and(|(name, uuid)| is_called(asked, name, uuid))
-        };
-        let mut found = (0..self.running.len()).filter(|at| called(&self.running[*at]));
-        match (found.next(), found.next()) {
-            (Some(at), None) => Ok(at),
-            (None, _) => Err(self.no_such_pool(asked)),
-            (Some(_), Some(_)) => Err(ControlError::state(format!(
-                "two pools have the name {asked}; use the UUID of the pool in place of its name"
-            ))),
+/// Returns the index in `running` of the array with this pool.
+pub(crate) fn find_pool(manager: &Manager, asked: &str) -> Result<usize, ControlError> {
+    let called = |running: &Running| {
+        let known = running.pool.known();
+        known.is_some_and(|(name, uuid)| is_called(asked, name, uuid))
+    };
+    let mut found = (0..manager.running.len()).filter(|at| called(&manager.running[*at]));
+    match (found.next(), found.next()) {
+        (Some(at), None) => Ok(at),
+        (None, _) => Err(no_such_pool(manager, asked)),
+        (Some(_), Some(_)) => Err(ControlError::state(format!(
+            "two pools have the name {asked}; use the UUID of the pool in place of its name"
+        ))),
+    }
+}
+
+/// Returns access to the online pool that a client calls `asked`.
+pub(crate) fn online_pool(manager: &Manager, asked: &str) -> Result<Handle, ControlError> {
+    let running = &manager.running[find_pool(manager, asked)?];
+    match &running.pool {
+        PoolSlot::Online(online) => Ok(online.handle.clone()),
+        PoolSlot::Offline(OfflinePool { why, .. }) => {
+            Err(ControlError::state(format!("pool {asked} is offline: {why}")))
+        }
+        PoolSlot::Unknown | PoolSlot::Unread { .. } | PoolSlot::Nothing => {
+            Err(no_such_pool(manager, asked))
         }
     }
+}
 
-    /// Returns access to the online pool that a client calls `asked`.
-    pub(crate) fn online_pool(&self, asked: &str) -> Result<Handle, ControlError> {
-        let running = &self.running[self.find_pool(asked)?];
-        match &running.pool {
-            PoolSlot::Online(online) => Ok(online.handle.clone()),
-            PoolSlot::Offline(OfflinePool { why, .. }) => {
-                Err(ControlError::state(format!("pool {asked} is offline: {why}")))
-            }
-            PoolSlot::Unknown | PoolSlot::Unread { .. } | PoolSlot::Nothing => {
-                Err(self.no_such_pool(asked))
-            }
-        }
+pub(crate) fn no_such_pool(manager: &Manager, name: &str) -> ControlError {
+    let known: Vec<&str> =
+        manager.running.iter().filter_map(|r| r.pool.known().map(|(name, _)| name)).collect();
+    let create = CreatePoolRequest::default();
+    not_among(format!("there is no pool {name:?}"), &known, create)
+}
+
+fn check_pool_name(manager: &Manager, name: &Name) -> Result<(), ControlError> {
+    let other = manager
+        .running
+        .iter()
+        .find(|running| running.pool.known().is_some_and(|(known, _)| known == name.as_str()));
+    match other {
+        Some(other) => Err(ControlError::exists(format!(
+            "pool {name} already exists on array {}; choose another name",
+            other.array.name()
+        ))),
+        None => Ok(()),
     }
+}
 
-    pub(crate) fn no_such_pool(&self, name: &str) -> ControlError {
-        let known: Vec<&str> =
-            self.running.iter().filter_map(|r| r.pool.known().map(|(name, _)| name)).collect();
-        let create = CreatePoolRequest::default();
-        not_among(format!("there is no pool {name:?}"), &known, create)
+/// Has the array searched for its new pool.
+fn begin_opening(manager: &mut Manager, uuid: &str, name: &Name, array: &str) {
+    let Some(at) = manager.position_of(uuid) else { return };
+    manager.running[at].pool = PoolSlot::Unknown;
+    let what = format!("pool {name} was created on array {array}");
+    manager.record(Note::new(EventKind::PoolCreated, format!("pool/{name}"), what));
+}
+
+fn pool_change(manager: &Manager, result: &str, uuid: &str) -> Result<PoolChange, ControlError> {
+    let running = &manager.running[manager.find_running(uuid)?];
+    if let PoolSlot::Offline(OfflinePool { why, .. }) | PoolSlot::Unread { why } = &running.pool {
+        return Err(ControlError::device(format!("the new pool cannot be opened: {why}")));
     }
+    Ok(PoolChange {
+        result: result.to_owned(),
+        pool: slot_message(running),
+        plan: Vec::new(),
+        warnings: Vec::new(),
+    })
+}
 
-    fn check_pool_name(&self, name: &Name) -> Result<(), ControlError> {
-        let other = self
-            .running
-            .iter()
-            .find(|running| running.pool.known().is_some_and(|(known, _)| known == name.as_str()));
-        match other {
-            Some(other) => Err(ControlError::exists(format!(
-                "pool {name} already exists on array {}; choose another name",
-                other.array.name()
-            ))),
-            None => Ok(()),
-        }
+/// Returns the pool to destroy and the device of its array, if this is allowed.
+fn check_destroy_pool(
+    manager: &Manager,
+    uuid: &str,
+    force: bool,
+) -> Result<(api::Pool, std::sync::Arc<dyn strake_block::BlockDevice>), ControlError> {
+    let running = &manager.running[manager.find_running(uuid)?];
+    let gone = || ControlError::state("the pool has changed; try again");
+    let (name, pool) = running.pool.known().ok_or_else(gone)?;
+    let exports = manager.records.pool_exports(pool);
+    if let Some(first) = exports.first() {
+        let text = say(format!(
+            "volumes of pool {name} are exported as {}; first remove the export: ",
+            exports.join(", ")
+        ));
+        return Err(ControlError::refused(text.run(remove_export(first))));
     }
-
-    /// Has the array searched for its new pool.
-    fn begin_opening(&mut self, uuid: &str, name: &Name, array: &str) {
-        let Some(at) = self.position_of(uuid) else { return };
-        self.running[at].pool = PoolSlot::Unknown;
-        let what = format!("pool {name} was created on array {array}");
-        self.record(Note::new(EventKind::PoolCreated, format!("pool/{name}"), what));
-    }
-
-    fn pool_change(&self, result: &str, uuid: &str) -> Result<PoolChange, ControlError> {
-        let running = &self.running[self.find_running(uuid)?];
-        if let PoolSlot::Offline(OfflinePool { why, .. }) | PoolSlot::Unread { why } = &running.pool
-        {
-            return Err(ControlError::device(format!("the new pool cannot be opened: {why}")));
-        }
-        Ok(PoolChange {
-            result: result.to_owned(),
-            pool: slot_message(running),
-            plan: Vec::new(),
-            warnings: Vec::new(),
-        })
-    }
-
-    /// Returns the pool to destroy and the device of its array, if this is allowed.
-    fn check_destroy_pool(
-        &self,
-        uuid: &str,
-        force: bool,
-    ) -> Result<(api::Pool, std::sync::Arc<dyn strake_block::BlockDevice>), ControlError> {
-        let running = &self.running[self.find_running(uuid)?];
-        let gone = || ControlError::state("the pool has changed; try again");
-        let (name, pool) = running.pool.known().ok_or_else(gone)?;
-        let exports = self.records.pool_exports(pool);
-        if let Some(first) = exports.first() {
-            let text = say(format!(
-                "volumes of pool {name} are exported as {}; first remove the export: ",
-                exports.join(", ")
-            ));
-            return Err(ControlError::refused(text.run(remove_export(first))));
-        }
-        let view = match &running.pool {
-            PoolSlot::Online(online) => pool_message(running, online),
-            _ if !force => {
-                let what = format!("pool {name} is offline, so its volumes are not known");
-                let error = ControlError::refused(what);
-                return Err(error.unless(Amendment::Force, "; to lose them: "));
-            }
-            _ => slot_message(running).ok_or_else(gone)?,
-        };
-        let count = view.volumes + view.snapshots;
-        if count > 0 && !force {
-            let what = format!("pool {name} has {count} volumes and snapshots with data");
+    let view = match &running.pool {
+        PoolSlot::Online(online) => pool_message(running, online),
+        _ if !force => {
+            let what = format!("pool {name} is offline, so its volumes are not known");
             let error = ControlError::refused(what);
-            return Err(error.unless(Amendment::Force, "; destroy them first, or, to lose them: "));
+            return Err(error.unless(Amendment::Force, "; to lose them: "));
         }
-        Ok((view, running.array.device()))
+        _ => slot_message(running).ok_or_else(gone)?,
+    };
+    let count = view.volumes + view.snapshots;
+    if count > 0 && !force {
+        let what = format!("pool {name} has {count} volumes and snapshots with data");
+        let error = ControlError::refused(what);
+        return Err(error.unless(Amendment::Force, "; destroy them first, or, to lose them: "));
     }
+    Ok((view, running.array.device()))
 }

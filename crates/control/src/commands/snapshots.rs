@@ -7,13 +7,14 @@ use strake_api::v1::{
 use strake_units::Name;
 use strake_volume::{Answer, Request, Span, VolumeId, VolumeKind, VolumeRow};
 
+use crate::commands::pools::{Pools, online_pool};
 use crate::commands::volumes::{InPool, refuse_exported, row_of, split};
-use crate::control::Control;
 use crate::error::{ControlError, ControlErrorKind};
 use crate::events::EventKind;
 use crate::limits::SNAPSHOTS_MAX;
+use crate::upkeep::pools::put_pool_status;
 
-impl Control {
+impl Pools<'_> {
     /// Takes snapshots of volumes of a pool at the same time.
     ///
     /// # Errors
@@ -60,8 +61,9 @@ impl Control {
             .map(|(new, row)| format!("take snapshot {} of volume {}", full(row), new.volume))
             .collect();
         if request.dry_run {
-            let snapshots =
-                self.with(|m| planned.iter().map(|row| pool.view(row, &m.records)).collect())?;
+            let snapshots = self
+                .control
+                .with(|m| planned.iter().map(|row| pool.view(row, &m.records)).collect())?;
             let result = "planned".to_owned();
             return Ok(SnapshotsChange { result, snapshots, plan, warnings: Vec::new() });
         }
@@ -71,10 +73,10 @@ impl Control {
             self.tell_volume(EventKind::SnapshotCreated, &full(row), what);
         }
         let status = pool.handle.status()?;
-        let snapshots = self.with(|m| {
+        let snapshots = self.control.with(|m| {
             let rows = status.volumes.iter().filter(|row| ids.contains(&row.id));
             let views = rows.map(|row| pool.view(row, &m.records)).collect();
-            m.put_pool_status(&pool.handle, status.clone());
+            put_pool_status(m, &pool.handle, status.clone());
             views
         })?;
         Ok(SnapshotsChange { result: "created".into(), snapshots, plan, warnings: Vec::new() })
@@ -98,7 +100,7 @@ impl Control {
         let plan =
             vec![format!("create volume {full} with the content of snapshot {}", request.snapshot)];
         if request.dry_run {
-            let volume = Some(self.with(|m| pool.view(&new, &m.records))?);
+            let volume = Some(self.control.with(|m| pool.view(&new, &m.records))?);
             let result = "planned".to_owned();
             return Ok(VolumeChange { result, volume, plan, warnings: Vec::new() });
         }
@@ -130,7 +132,7 @@ impl Control {
         pool.refuse_snapshot(row)?;
         let from = pool.row(&snapshot)?;
         check_snapshot(&pool, from)?;
-        let view = self.with(|m| pool.view(row, &m.records))?;
+        let view = self.control.with(|m| pool.view(row, &m.records))?;
         refuse_exported(&view, "rolled back")?;
         if row.blocks != from.blocks {
             return Err(ControlError::state(format!(
@@ -170,7 +172,7 @@ impl Control {
             let what = format!("{} and {} are of different pools", request.from, request.to);
             return Err(ControlError::usage(what));
         }
-        let handle = self.run(|m| m.online_pool(asked))?;
+        let handle = self.control.run(|m| online_pool(m, asked))?;
         let status = handle.status()?;
         let block = u64::from(status.block_bytes);
         if !request.first_byte.is_multiple_of(block) {

@@ -10,11 +10,13 @@ use strake_volume::{
 };
 use strake_wording::say;
 
-use crate::control::{Control, Reserved};
+use crate::commands::pools::{Pools, online_pool};
+use crate::control::Reserved;
 use crate::error::ControlError;
 use crate::events::{EventKind, Note};
 use crate::remedy::{not_among, remove_export};
 use crate::state::pool::{Handle, word_of};
+use crate::upkeep::pools::put_pool_status;
 use crate::view::pool::{volume_message, with_space};
 
 /// A reserved pool and its present state.
@@ -25,7 +27,7 @@ pub(crate) struct InPool {
     _reserved: Reserved,
 }
 
-impl Control {
+impl Pools<'_> {
     /// Creates a volume.
     ///
     /// # Errors
@@ -53,7 +55,7 @@ impl Control {
                 policy,
                 mapped: 0,
             };
-            let volume = Some(self.with(|m| pool.view(&row, &m.records))?);
+            let volume = Some(self.control.with(|m| pool.view(&row, &m.records))?);
             return Ok(VolumeChange { result: "planned".into(), volume, plan, warnings });
         }
         let made = pool.handle.change(Request::Create { name, blocks, policy })?;
@@ -80,19 +82,19 @@ impl Control {
                 return Err(ControlError::usage(what));
             }
         };
-        let handles = self.run(|m| {
+        let handles = self.control.run(|m| {
             if request.pool.is_empty() {
                 let online = m.running.iter().filter_map(|running| running.pool.online());
                 return Ok(online.map(|online| online.handle.clone()).collect::<Vec<_>>());
             }
-            Ok(vec![m.online_pool(&request.pool)?])
+            Ok(vec![online_pool(m, &request.pool)?])
         })?;
         let mut volumes = Vec::new();
         for handle in handles {
             let status = handle.status()?;
             let rows = status.volumes.iter();
             let rows = rows.filter(|row| wanted.is_none_or(|kind| row.kind == kind));
-            self.with(|m| {
+            self.control.with(|m| {
                 volumes.extend(rows.map(|row| volume_message(&handle, &status, row, &m.records)));
             })?;
         }
@@ -106,10 +108,10 @@ impl Control {
     /// If there is no such volume.
     pub fn volume(&self, request: &GetVolumeRequest) -> Result<api::Volume, ControlError> {
         let (pool, name) = split(&request.name)?;
-        let handle = self.run(|m| m.online_pool(pool))?;
+        let handle = self.control.run(|m| online_pool(m, pool))?;
         let status = handle.status()?;
         let row = row_of(&handle, &status, &name)?;
-        let view = self.with(|m| volume_message(&handle, &status, row, &m.records))?;
+        let view = self.control.with(|m| volume_message(&handle, &status, row, &m.records))?;
         match handle.ask(Request::Space { volume: row.id })? {
             Answer::Space(space) => Ok(with_space(view, space, status.cluster_bytes)),
             _ => Ok(view),
@@ -130,7 +132,7 @@ impl Control {
         pool.refuse_snapshot(row)?;
         let mut warnings = Vec::new();
         let blocks = pool.blocks(request.size_bytes, &mut warnings)?;
-        let before = self.with(|m| pool.view(row, &m.records))?;
+        let before = self.control.with(|m| pool.view(row, &m.records))?;
         if blocks == row.blocks {
             let (result, volume) = ("unchanged".to_owned(), Some(before));
             return Ok(VolumeChange { result, volume, plan: Vec::new(), warnings });
@@ -183,7 +185,7 @@ impl Control {
         };
         let policy = SpacePolicy { reserved: request.thick.unwrap_or(row.policy.reserved), quota };
         if policy == row.policy {
-            let volume = Some(self.with(|m| pool.view(row, &m.records))?);
+            let volume = Some(self.control.with(|m| pool.view(row, &m.records))?);
             let result = "unchanged".to_owned();
             return Ok(VolumeChange { result, volume, plan: Vec::new(), warnings });
         }
@@ -205,7 +207,7 @@ impl Control {
         let (pool, name) = split(&request.name)?;
         let pool = self.in_pool(pool)?;
         let row = pool.row(&name)?;
-        let view = self.with(|m| pool.view(row, &m.records))?;
+        let view = self.control.with(|m| pool.view(row, &m.records))?;
         refuse_exported(&view, "destroyed")?;
         let (word, volume) = (word_of(row.kind), Some(view));
         let plan = vec![format!("destroy {word} {} with its data", request.name)];
@@ -228,7 +230,7 @@ impl Control {
     }
 
     pub(crate) fn tell_volume(&self, kind: EventKind, name: &str, what: String) {
-        self.events().record(Note::new(kind, format!("volume/{name}"), what));
+        self.control.events().record(Note::new(kind, format!("volume/{name}"), what));
     }
 
     /// Reads the state of a pool after a change, and returns the changed volume.
@@ -239,9 +241,9 @@ impl Control {
     ) -> Result<Option<api::Volume>, ControlError> {
         let status = pool.handle.status()?;
         let row = status.volumes.iter().find(|row| Some(row.id) == id);
-        self.with(|m| {
+        self.control.with(|m| {
             let view = row.map(|row| volume_message(&pool.handle, &status, row, &m.records));
-            m.put_pool_status(&pool.handle, status.clone());
+            put_pool_status(m, &pool.handle, status.clone());
             view
         })
     }

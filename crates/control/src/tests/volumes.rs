@@ -1,5 +1,6 @@
 //! Pools and volumes: from the creation to a restart, and every refusal.
 
+use crate::Pools;
 use strake_api::v1::{
     CloneSnapshotRequest, CompareVolumesRequest, CreateExportRequest, CreatePoolRequest,
     CreateSnapshotsRequest, CreateVolumeRequest, DestroyArrayRequest, DestroyPoolRequest,
@@ -33,25 +34,28 @@ fn snapshot(volume: &str, name: &str) -> CreateSnapshotsRequest {
 }
 
 fn get(control: &Control, name: &str) -> Volume {
-    control.volume(&GetVolumeRequest { name: name.into() }).expect("it is there")
+    Pools::of(control).volume(&GetVolumeRequest { name: name.into() }).expect("it is there")
 }
 
 fn names(control: &Control) -> Vec<String> {
-    let all = control.list_volumes(&ListVolumesRequest::default()).expect("it answers");
+    let all = Pools::of(control).list_volumes(&ListVolumesRequest::default()).expect("it answers");
     all.volumes.into_iter().map(|volume| volume.name).collect()
 }
 
 /// Array tank with pool p and volume p/v of 16 MiB.
 fn bed() -> Testbed {
     let (bed, _) = Testbed::raid6(4);
-    assert_eq!(bed.create_pool(&pool()).expect("it is created").result, "created");
-    assert_eq!(bed.create_volume(&volume("p/v", 16)).expect("it is created").result, "created");
+    assert_eq!(Pools::of(&bed).create_pool(&pool()).expect("it is created").result, "created");
+    assert_eq!(
+        Pools::of(&bed).create_volume(&volume("p/v", 16)).expect("it is created").result,
+        "created"
+    );
     bed
 }
 
 /// Writes or reads the first block of a volume, through its device.
 fn io(control: &Control, name: &str, write: Option<u8>) -> u8 {
-    let pool = control.in_pool("p").expect("it is online");
+    let pool = Pools::of(control).in_pool("p").expect("it is online");
     let id = get(control, name).id;
     let device = pool.handle.device(strake_volume::VolumeId(id)).expect("it is there");
     let mut wait = control_wait();
@@ -76,11 +80,12 @@ fn a_volume_is_there_after_a_restart_with_its_data_and_its_exports() {
     assert_eq!(io(&bed, "p/v", Some(7)), 7);
     let socket = nbd(&bed.path("v.sock"));
     let request = CreateExportRequest { array: "p/v".into(), ..socket };
-    let export = bed.create_export(&request).expect("it is offered").export.expect("shown");
+    let export =
+        crate::create_export(&bed, &request).expect("it is offered").export.expect("shown");
     let shown = (export.name.as_str(), export.array.as_str(), export.size_bytes);
     assert_eq!(shown, ("v", "p/v", 16 * MIB));
     let request = CreateExportRequest { array: "p/v".into(), name: "n".into(), ..nvme_tcp(HOST) };
-    let nvme = bed.create_export(&request).expect("it is offered").export.expect("shown");
+    let nvme = crate::create_export(&bed, &request).expect("it is offered").export.expect("shown");
     bed.restart();
     assert_eq!(io(&bed, "p/v", None), 7, "acknowledged data survive");
     let after = exports(&bed);
@@ -99,22 +104,23 @@ fn a_volume_is_there_after_a_restart_with_its_data_and_its_exports() {
 fn snapshots_clones_and_rollbacks_keep_their_content() {
     let bed = bed();
     io(&bed, "p/v", Some(1));
-    let made = bed.create_snapshots(&snapshot("p/v", "before")).expect("it is taken");
+    let made = Pools::of(&bed).create_snapshots(&snapshot("p/v", "before")).expect("it is taken");
     assert_eq!((made.result.as_str(), made.snapshots[0].name.as_str()), ("created", "p/before"));
     io(&bed, "p/v", Some(2));
     assert_eq!((io(&bed, "p/v", None), io(&bed, "p/before", None)), (2, 1));
     let (from, to) = ("p/before".to_owned(), "p/v".to_owned());
     let compare = CompareVolumesRequest { from, to, first_byte: 0 };
-    let found = bed.compare_volumes(&compare).expect("it answers");
+    let found = Pools::of(&bed).compare_volumes(&compare).expect("it answers");
     assert_eq!((found.ranges[0].offset_bytes, found.next_byte), (0, None));
     let snapshot = "p/before".to_owned();
     let clone = CloneSnapshotRequest { snapshot, name: "copy".into(), dry_run: false };
-    let copy = bed.clone_snapshot(&clone).expect("it is made").volume.expect("it is shown");
+    let copy =
+        Pools::of(&bed).clone_snapshot(&clone).expect("it is made").volume.expect("it is shown");
     assert_eq!((copy.name.as_str(), copy.origin.as_str()), ("p/copy", "p/before"));
     assert_eq!((io(&bed, "p/copy", Some(3)), io(&bed, "p/before", None)), (3, 1));
     let (name, snapshot) = ("p/v".to_owned(), "p/before".to_owned());
     let back = RollbackVolumeRequest { name, snapshot, dry_run: false };
-    assert_eq!(bed.rollback_volume(&back).expect("it is done").result, "changed");
+    assert_eq!(Pools::of(&bed).rollback_volume(&back).expect("it is done").result, "changed");
     assert_eq!(io(&bed, "p/v", None), 1);
     assert_eq!(names(&bed), ["p/before", "p/copy", "p/v"]);
     let space = get(&bed, "p/copy");
@@ -124,45 +130,45 @@ fn snapshots_clones_and_rollbacks_keep_their_content() {
 #[test]
 fn a_dry_run_changes_nothing() {
     let bed = bed();
-    bed.create_snapshots(&snapshot("p/v", "s")).expect("it is taken");
+    Pools::of(&bed).create_snapshots(&snapshot("p/v", "s")).expect("it is taken");
     let now = || {
-        let pool = bed.pool("p").expect("it is there");
+        let pool = Pools::of(&bed).pool("p").expect("it is there");
         (pool.volumes, pool.snapshots, pool.used_bytes, get(&bed, "p/v").size_bytes, names(&bed))
     };
     let before = now();
     let dry = CreateVolumeRequest { dry_run: true, ..volume("p/w", 1) };
-    assert_eq!(bed.create_volume(&dry).expect("it is planned").result, "planned");
+    assert_eq!(Pools::of(&bed).create_volume(&dry).expect("it is planned").result, "planned");
     let dry = CreateSnapshotsRequest { dry_run: true, ..snapshot("p/v", "t") };
-    assert_eq!(bed.create_snapshots(&dry).expect("it is planned").result, "planned");
+    assert_eq!(Pools::of(&bed).create_snapshots(&dry).expect("it is planned").result, "planned");
     let (name, size_bytes) = ("p/v".to_owned(), MIB);
     let dry = ResizeVolumeRequest { name, size_bytes, discard_tail: true, dry_run: true };
-    assert_eq!(bed.resize_volume(&dry).expect("it is planned").result, "planned");
+    assert_eq!(Pools::of(&bed).resize_volume(&dry).expect("it is planned").result, "planned");
     let dry = DestroyVolumeRequest { name: "p/v".into(), dry_run: true };
-    assert_eq!(bed.destroy_volume(&dry).expect("it is planned").result, "planned");
+    assert_eq!(Pools::of(&bed).destroy_volume(&dry).expect("it is planned").result, "planned");
     let (name, snapshot) = ("p/v".to_owned(), "p/s".to_owned());
     let dry = RollbackVolumeRequest { name, snapshot: snapshot.clone(), dry_run: true };
-    assert_eq!(bed.rollback_volume(&dry).expect("it is planned").result, "planned");
+    assert_eq!(Pools::of(&bed).rollback_volume(&dry).expect("it is planned").result, "planned");
     let dry = CloneSnapshotRequest { snapshot, name: "c".into(), dry_run: true };
-    assert_eq!(bed.clone_snapshot(&dry).expect("it is planned").result, "planned");
+    assert_eq!(Pools::of(&bed).clone_snapshot(&dry).expect("it is planned").result, "planned");
     let dry = DestroyPoolRequest { name: "p".into(), dry_run: true, force: true };
-    assert_eq!(bed.destroy_pool(&dry).expect("it is planned").result, "planned");
+    assert_eq!(Pools::of(&bed).destroy_pool(&dry).expect("it is planned").result, "planned");
     assert_eq!(now(), before);
 }
 
 #[test]
 fn volumes_are_created_resized_and_set_within_their_limits() {
     let bed = bed();
-    check_refused(bed.create_volume(&volume("p/v", 1)), Exists, "already exists");
-    check_refused(bed.create_volume(&volume("p/w", 0)), Usage, "at least one block");
-    check_refused(bed.create_volume(&volume("p/a b", 1)), Usage, "volume name");
-    check_refused(bed.create_volume(&volume("w", 1)), Usage, "POOL/NAME");
-    check_refused(bed.create_volume(&volume("q/w", 1)), NotFound, "no pool");
+    check_refused(Pools::of(&bed).create_volume(&volume("p/v", 1)), Exists, "already exists");
+    check_refused(Pools::of(&bed).create_volume(&volume("p/w", 0)), Usage, "at least one block");
+    check_refused(Pools::of(&bed).create_volume(&volume("p/a b", 1)), Usage, "volume name");
+    check_refused(Pools::of(&bed).create_volume(&volume("w", 1)), Usage, "POOL/NAME");
+    check_refused(Pools::of(&bed).create_volume(&volume("q/w", 1)), NotFound, "no pool");
     let huge = CreateVolumeRequest { size_bytes: u64::MAX, ..volume("p/w", 1) };
-    check_refused(bed.create_volume(&huge), Usage, "too large");
+    check_refused(Pools::of(&bed).create_volume(&huge), Usage, "too large");
     let thick = CreateVolumeRequest { thick: true, ..volume("p/w", 10_000) };
-    check_refused(bed.create_volume(&thick), State, "unreserved free space");
+    check_refused(Pools::of(&bed).create_volume(&thick), State, "unreserved free space");
     let odd = CreateVolumeRequest { size_bytes: MIB + 1, ..volume("p/w", 1) };
-    let made = bed.create_volume(&odd).expect("it is rounded up");
+    let made = Pools::of(&bed).create_volume(&odd).expect("it is rounded up");
     assert!(made.warnings[0].contains("rounded up"), "{:?}", made.warnings);
     assert!(made.volume.expect("it is shown").size_bytes > MIB);
     let resize = |mib: u64, discard_tail| ResizeVolumeRequest {
@@ -171,127 +177,159 @@ fn volumes_are_created_resized_and_set_within_their_limits() {
         discard_tail,
         dry_run: false,
     };
-    check_refused(bed.resize_volume(&resize(8, false)), Refused, "--discard-tail");
-    assert_eq!(bed.resize_volume(&resize(32, false)).expect("it grows").result, "changed");
-    assert_eq!(bed.resize_volume(&resize(32, false)).expect("as it is").result, "unchanged");
-    assert_eq!(bed.resize_volume(&resize(8, true)).expect("it shrinks").result, "changed");
+    check_refused(Pools::of(&bed).resize_volume(&resize(8, false)), Refused, "--discard-tail");
+    assert_eq!(
+        Pools::of(&bed).resize_volume(&resize(32, false)).expect("it grows").result,
+        "changed"
+    );
+    assert_eq!(
+        Pools::of(&bed).resize_volume(&resize(32, false)).expect("as it is").result,
+        "unchanged"
+    );
+    assert_eq!(
+        Pools::of(&bed).resize_volume(&resize(8, true)).expect("it shrinks").result,
+        "changed"
+    );
     assert_eq!(get(&bed, "p/v").size_bytes, 8 * MIB);
     let set = |thick, quota_bytes| SetVolumeRequest { name: "p/v".into(), thick, quota_bytes };
-    check_refused(bed.set_volume(&set(None, None)), Usage, "name a setting");
-    assert_eq!(bed.set_volume(&set(Some(true), None)).expect("it fits").result, "changed");
-    assert_eq!(bed.set_volume(&set(Some(true), None)).expect("as it is").result, "unchanged");
+    check_refused(Pools::of(&bed).set_volume(&set(None, None)), Usage, "name a setting");
+    assert_eq!(
+        Pools::of(&bed).set_volume(&set(Some(true), None)).expect("it fits").result,
+        "changed"
+    );
+    assert_eq!(
+        Pools::of(&bed).set_volume(&set(Some(true), None)).expect("as it is").result,
+        "unchanged"
+    );
     assert!(get(&bed, "p/v").thick);
-    let changed = bed.set_volume(&set(Some(false), Some(4 * MIB))).expect("it is set");
+    let changed = Pools::of(&bed).set_volume(&set(Some(false), Some(4 * MIB))).expect("it is set");
     assert_eq!(changed.volume.expect("it is shown").quota_bytes, 4 * MIB);
 }
 
 #[test]
 fn an_exported_volume_keeps_its_content() {
     let bed = bed();
-    bed.create_snapshots(&snapshot("p/v", "s")).expect("it is taken");
+    Pools::of(&bed).create_snapshots(&snapshot("p/v", "s")).expect("it is taken");
     let request = CreateExportRequest { array: "p/v".into(), ..nbd(&bed.path("v.sock")) };
-    bed.create_export(&request).expect("it is offered");
+    crate::create_export(&bed, &request).expect("it is offered");
     let exported = "exported as v; first remove the export";
     let gone = DestroyVolumeRequest { name: "p/v".into(), dry_run: false };
-    check_refused(bed.destroy_volume(&gone), Refused, exported);
+    check_refused(Pools::of(&bed).destroy_volume(&gone), Refused, exported);
     let (name, size_bytes) = ("p/v".to_owned(), MIB);
     let small = ResizeVolumeRequest { name, size_bytes, discard_tail: true, dry_run: false };
-    check_refused(bed.resize_volume(&small), Refused, exported);
+    check_refused(Pools::of(&bed).resize_volume(&small), Refused, exported);
     let (name, snapshot) = ("p/v".to_owned(), "p/s".to_owned());
     let back = RollbackVolumeRequest { name, snapshot, dry_run: false };
-    check_refused(bed.rollback_volume(&back), Refused, exported);
+    check_refused(Pools::of(&bed).rollback_volume(&back), Refused, exported);
     let all = DestroyPoolRequest { name: "p".into(), force: true, dry_run: false };
-    check_refused(bed.destroy_pool(&all), Refused, exported);
-    assert_eq!(bed.create_export(&request).expect("as it is").result, "unchanged");
+    check_refused(Pools::of(&bed).destroy_pool(&all), Refused, exported);
+    assert_eq!(crate::create_export(&bed, &request).expect("as it is").result, "unchanged");
     let request = CreateExportRequest { array: "p/s".into(), ..nbd(&bed.path("s.sock")) };
-    let export = bed.create_export(&request).expect("it is offered").export.expect("shown");
+    let export =
+        crate::create_export(&bed, &request).expect("it is offered").export.expect("shown");
     assert!(export.read_only, "a snapshot is read-only");
     bed.remove_export("v");
     bed.remove_export("s");
-    assert_eq!(bed.destroy_volume(&gone).expect("nothing uses it").result, "destroyed");
-    check_refused(bed.destroy_volume(&gone), NotFound, "no volume v");
+    assert_eq!(Pools::of(&bed).destroy_volume(&gone).expect("nothing uses it").result, "destroyed");
+    check_refused(Pools::of(&bed).destroy_volume(&gone), NotFound, "no volume v");
 }
 
 #[test]
 fn an_array_with_a_pool_is_not_used_otherwise() {
     let mut bed = bed();
-    check_refused(bed.create_export(&nbd(&bed.path("t.sock"))), Refused, "it has pool p");
+    check_refused(crate::create_export(&bed, &nbd(&bed.path("t.sock"))), Refused, "it has pool p");
     let destroy = DestroyArrayRequest { name: "tank".into(), force: true, ..Default::default() };
     check_refused(bed.destroy_array(&destroy), Refused, "pool destroy p");
     let grow = strake_api::v1::GrowArrayRequest { name: "tank".into(), ..Default::default() };
     check_refused(bed.grow_array(&grow), Refused, "it has pool p");
-    assert_eq!(bed.create_pool(&pool()).expect("as it is").result, "unchanged");
+    assert_eq!(Pools::of(&bed).create_pool(&pool()).expect("as it is").result, "unchanged");
     let other = CreatePoolRequest { name: "q".into(), ..pool() };
-    check_refused(bed.create_pool(&other), Refused, "it has pool p");
+    check_refused(Pools::of(&bed).create_pool(&other), Refused, "it has pool p");
     bed.restart();
-    check_refused(bed.create_export(&nbd(&bed.path("t.sock"))), Refused, "it has pool p");
+    check_refused(crate::create_export(&bed, &nbd(&bed.path("t.sock"))), Refused, "it has pool p");
     let destroy = DestroyPoolRequest { name: "p".into(), ..Default::default() };
-    check_refused(bed.destroy_pool(&destroy), Refused, "has 1 volumes");
+    check_refused(Pools::of(&bed).destroy_pool(&destroy), Refused, "has 1 volumes");
     let force = DestroyPoolRequest { force: true, ..destroy };
-    assert_eq!(bed.destroy_pool(&force).expect("nothing uses it").result, "destroyed");
-    check_refused(bed.pool("p"), NotFound, "no pool");
+    assert_eq!(Pools::of(&bed).destroy_pool(&force).expect("nothing uses it").result, "destroyed");
+    check_refused(Pools::of(&bed).pool("p"), NotFound, "no pool");
     bed.restart();
-    check_refused(bed.pool("p"), NotFound, "no pool");
-    bed.create_export(&nbd(&bed.path("t.sock"))).expect("the array is free");
+    check_refused(Pools::of(&bed).pool("p"), NotFound, "no pool");
+    crate::create_export(&bed, &nbd(&bed.path("t.sock"))).expect("the array is free");
 }
 
 #[test]
 fn a_pool_needs_an_array_without_data_and_exports() {
     let (bed, _) = Testbed::raid6(4);
     let bad = CreatePoolRequest { name: "a/b".into(), ..pool() };
-    check_refused(bed.create_pool(&bad), Usage, "pool name");
+    check_refused(Pools::of(&bed).create_pool(&bad), Usage, "pool name");
     let bad = CreatePoolRequest { array: "other".into(), ..pool() };
-    check_refused(bed.create_pool(&bad), NotFound, "no array");
+    check_refused(Pools::of(&bed).create_pool(&bad), NotFound, "no array");
     let dry = CreatePoolRequest { dry_run: true, ..pool() };
-    assert_eq!(bed.create_pool(&dry).expect("it is planned").result, "planned");
-    assert!(bed.list_pools().expect("it answers").pools.is_empty());
-    bed.create_export(&nbd(&bed.path("t.sock"))).expect("it is offered");
-    check_refused(bed.create_pool(&pool()), Refused, "first remove the export");
+    assert_eq!(Pools::of(&bed).create_pool(&dry).expect("it is planned").result, "planned");
+    assert!(Pools::of(&bed).list_pools().expect("it answers").pools.is_empty());
+    crate::create_export(&bed, &nbd(&bed.path("t.sock"))).expect("it is offered");
+    check_refused(Pools::of(&bed).create_pool(&pool()), Refused, "first remove the export");
     bed.remove_export("tank");
     super::life::write(&bed, "tank", 1);
-    check_refused(bed.create_pool(&pool()), Refused, "was written");
+    check_refused(Pools::of(&bed).create_pool(&pool()), Refused, "was written");
     let overwrite = CreatePoolRequest { overwrite: true, ..pool() };
-    assert_eq!(bed.create_pool(&overwrite).expect("the data may go").result, "created");
+    assert_eq!(Pools::of(&bed).create_pool(&overwrite).expect("the data may go").result, "created");
 }
 
 #[test]
 fn snapshots_and_clones_are_refused_for_wrong_objects() {
     let bed = bed();
-    bed.create_snapshots(&snapshot("p/v", "s")).expect("it is taken");
-    check_refused(bed.create_snapshots(&snapshot("p/v", "s")), Exists, "already exists");
-    check_refused(bed.create_snapshots(&snapshot("p/s", "t")), Refused, "is a snapshot");
-    check_refused(bed.create_snapshots(&snapshot("p/x", "t")), NotFound, "no volume x");
-    check_refused(bed.create_snapshots(&CreateSnapshotsRequest::default()), Usage, "at least one");
+    Pools::of(&bed).create_snapshots(&snapshot("p/v", "s")).expect("it is taken");
+    check_refused(
+        Pools::of(&bed).create_snapshots(&snapshot("p/v", "s")),
+        Exists,
+        "already exists",
+    );
+    check_refused(
+        Pools::of(&bed).create_snapshots(&snapshot("p/s", "t")),
+        Refused,
+        "is a snapshot",
+    );
+    check_refused(Pools::of(&bed).create_snapshots(&snapshot("p/x", "t")), NotFound, "no volume x");
+    check_refused(
+        Pools::of(&bed).create_snapshots(&CreateSnapshotsRequest::default()),
+        Usage,
+        "at least one",
+    );
     let mut twice = snapshot("p/v", "t");
     twice.snapshots.push(twice.snapshots[0].clone());
-    check_refused(bed.create_snapshots(&twice), Usage, "twice");
+    check_refused(Pools::of(&bed).create_snapshots(&twice), Usage, "twice");
     let mut others = snapshot("p/v", "t");
     others.snapshots.push(NewSnapshot { volume: "q/v".into(), name: "u".into() });
-    check_refused(bed.create_snapshots(&others), Usage, "different pools");
+    check_refused(Pools::of(&bed).create_snapshots(&others), Usage, "different pools");
     let clone = |snapshot: &str, name: &str| CloneSnapshotRequest {
         snapshot: snapshot.into(),
         name: name.into(),
         dry_run: false,
     };
-    check_refused(bed.clone_snapshot(&clone("p/v", "c")), Usage, "no snapshot");
-    check_refused(bed.clone_snapshot(&clone("p/s", "v")), Exists, "already exists");
-    check_refused(bed.clone_snapshot(&clone("p/s", "q/c")), Usage, "stay in their pool");
+    check_refused(Pools::of(&bed).clone_snapshot(&clone("p/v", "c")), Usage, "no snapshot");
+    check_refused(Pools::of(&bed).clone_snapshot(&clone("p/s", "v")), Exists, "already exists");
+    check_refused(
+        Pools::of(&bed).clone_snapshot(&clone("p/s", "q/c")),
+        Usage,
+        "stay in their pool",
+    );
     let back = |name: &str, snapshot: &str| RollbackVolumeRequest {
         name: name.into(),
         snapshot: snapshot.into(),
         dry_run: false,
     };
-    check_refused(bed.rollback_volume(&back("p/v", "p/v")), Usage, "no snapshot");
-    check_refused(bed.rollback_volume(&back("p/v", "q/s")), Usage, "different pools");
+    check_refused(Pools::of(&bed).rollback_volume(&back("p/v", "p/v")), Usage, "no snapshot");
+    check_refused(Pools::of(&bed).rollback_volume(&back("p/v", "q/s")), Usage, "different pools");
     let (name, size_bytes) = ("p/v".to_owned(), 32 * MIB);
     let grow = ResizeVolumeRequest { name, size_bytes, discard_tail: false, dry_run: false };
-    bed.resize_volume(&grow).expect("it grows");
-    check_refused(bed.rollback_volume(&back("p/v", "p/s")), State, "different sizes");
+    Pools::of(&bed).resize_volume(&grow).expect("it grows");
+    check_refused(Pools::of(&bed).rollback_volume(&back("p/v", "p/s")), State, "different sizes");
     let (from, to) = ("p/s".to_owned(), "p/v".to_owned());
     let compare = CompareVolumesRequest { from, to, first_byte: 1 };
-    check_refused(bed.compare_volumes(&compare), Usage, "multiple of the block size");
+    check_refused(Pools::of(&bed).compare_volumes(&compare), Usage, "multiple of the block size");
     let beyond = CompareVolumesRequest { first_byte: 64 * MIB, ..compare };
-    check_refused(bed.compare_volumes(&beyond), Usage, "has only");
+    check_refused(Pools::of(&bed).compare_volumes(&beyond), Usage, "has only");
 }
 
 #[test]
@@ -299,13 +337,13 @@ fn an_array_is_unloaded_with_its_pool_and_comes_back_with_it() {
     let bed = bed();
     io(&bed, "p/v", Some(9));
     let request = CreateExportRequest { array: "p/v".into(), ..nbd(&bed.path("v.sock")) };
-    bed.create_export(&request).expect("it is offered");
+    crate::create_export(&bed, &request).expect("it is offered");
     let drives: Vec<String> = bed.tank().members.into_iter().map(|m| m.path).collect();
     let unload = super::unload("tank");
     check_refused(bed.unload_array(&unload), Refused, "is exported as v");
     bed.remove_export("v");
     bed.unload_array(&unload).expect("nothing uses it");
-    check_refused(bed.pool("p"), NotFound, "no pool");
+    check_refused(Pools::of(&bed).pool("p"), NotFound, "no pool");
     let import = strake_api::v1::ImportArraysRequest { drives, ..Default::default() };
     bed.import_arrays(&import).expect("it comes back");
     assert_eq!(io(&bed, "p/v", None), 9);

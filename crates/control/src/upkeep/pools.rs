@@ -237,31 +237,33 @@ pub(crate) fn tend_pools(control: &Control, pace: Pace) -> Result<(), ControlErr
         let name = format!("watch pool {}", handle.uuid);
         control.act(pace, name, move |control| {
             let status = handle.status()?;
-            control.with(|m| m.put_pool_status(&handle, status))
+            control.with(|m| put_pool_status(m, &handle, status))
         })?;
     }
     Ok(())
 }
 
-impl Manager {
-    /// Records the state of a pool, and reports a pool that serves only reads.
-    pub(crate) fn put_pool_status(&mut self, handle: &Handle, status: strake_volume::PoolStatus) {
-        let Some(at) = self.position_of(&handle.array) else { return };
-        let online = self.running[at].pool.online_mut();
-        let Some(online) = online.filter(|online| online.handle.uuid == handle.uuid) else {
-            return;
-        };
-        let is_new = status.is_read_only && !online.is_reported_read_only;
-        online.is_reported_read_only |= status.is_read_only;
-        online.status = status;
-        if is_new {
-            let name = &handle.name;
-            let what = format!("the volumes of pool {name} serve only reads");
-            let cause = "a write to the log of the pool failed";
-            let next = say("repair the array, then restart the daemon: the pool is opened again");
-            let note = Note::new(EventKind::PoolReadOnly, format!("pool/{name}"), what);
-            self.record(note.cause(cause).next(next));
-        }
+/// Records the state of a pool, and reports a pool that serves only reads.
+pub(crate) fn put_pool_status(
+    manager: &mut Manager,
+    handle: &Handle,
+    status: strake_volume::PoolStatus,
+) {
+    let Some(at) = manager.position_of(&handle.array) else { return };
+    let online = manager.running[at].pool.online_mut();
+    let Some(online) = online.filter(|online| online.handle.uuid == handle.uuid) else {
+        return;
+    };
+    let is_new = status.is_read_only && !online.is_reported_read_only;
+    online.is_reported_read_only |= status.is_read_only;
+    online.status = status;
+    if is_new {
+        let name = &handle.name;
+        let what = format!("the volumes of pool {name} serve only reads");
+        let cause = "a write to the log of the pool failed";
+        let next = say("repair the array, then restart the daemon: the pool is opened again");
+        let note = Note::new(EventKind::PoolReadOnly, format!("pool/{name}"), what);
+        manager.record(note.cause(cause).next(next));
     }
 }
 

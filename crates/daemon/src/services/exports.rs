@@ -35,7 +35,7 @@ impl ExportService for Shared {
             ("nqn", &r.nqn),
         ])?;
         check_hosts(&r.allow_hosts)?;
-        self.command(request, Control::create_export).await
+        self.command(request, strake_control::create_export).await
     }
 
     async fn remove_export(&self, request: Request<RemoveExportRequest>) -> Answer<ExportChange> {

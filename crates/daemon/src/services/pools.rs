@@ -5,7 +5,7 @@ use strake_api::v1::{
     CreatePoolRequest, DestroyPoolRequest, GetPoolRequest, ListPoolsRequest, ListPoolsResponse,
     Pool, PoolChange,
 };
-use strake_control::Control;
+use strake_control::Pools;
 use tonic::{Request, Response, async_trait};
 
 use crate::shared::{Answer, OVERWRITE, Shared, check_text, check_texts};
@@ -16,21 +16,21 @@ impl PoolService for Shared {
         let r = request.get_ref();
         check_texts(&[("name", &r.name), ("array", &r.array)])?;
         self.check_consent(&request, OVERWRITE, r.overwrite).await?;
-        self.command(request, Control::create_pool).await
+        self.command(request, |control, request| Pools::of(control).create_pool(request)).await
     }
 
     async fn list_pools(&self, _: Request<ListPoolsRequest>) -> Answer<ListPoolsResponse> {
-        self.call(Control::list_pools).await.map(Response::new)
+        self.call(|control| Pools::of(control).list_pools()).await.map(Response::new)
     }
 
     async fn get_pool(&self, request: Request<GetPoolRequest>) -> Answer<Pool> {
         let GetPoolRequest { name } = request.into_inner();
         check_text("name", &name)?;
-        self.call(move |control| control.pool(&name)).await.map(Response::new)
+        self.call(move |control| Pools::of(control).pool(&name)).await.map(Response::new)
     }
 
     async fn destroy_pool(&self, request: Request<DestroyPoolRequest>) -> Answer<PoolChange> {
         check_text("name", &request.get_ref().name)?;
-        self.command(request, Control::destroy_pool).await
+        self.command(request, |control, request| Pools::of(control).destroy_pool(request)).await
     }
 }

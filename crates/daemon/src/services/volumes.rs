@@ -7,7 +7,7 @@ use strake_api::v1::{
     ListVolumesResponse, ResizeVolumeRequest, RollbackVolumeRequest, SetVolumeRequest,
     SnapshotsChange, Volume, VolumeChange,
 };
-use strake_control::Control;
+use strake_control::Pools;
 use strake_control::limits::SNAPSHOTS_MAX;
 use tonic::{Request, Response, Status, async_trait};
 
@@ -20,7 +20,7 @@ const DISCARD_TAIL: &str = "discarding the end of a volume";
 impl VolumeService for Shared {
     async fn create_volume(&self, request: Request<CreateVolumeRequest>) -> Answer<VolumeChange> {
         check_text("name", &request.get_ref().name)?;
-        self.command(request, Control::create_volume).await
+        self.command(request, |control, request| Pools::of(control).create_volume(request)).await
     }
 
     async fn list_volumes(
@@ -29,30 +29,30 @@ impl VolumeService for Shared {
     ) -> Answer<ListVolumesResponse> {
         let request = request.into_inner();
         check_texts(&[("pool", &request.pool), ("kind", &request.kind)])?;
-        self.call(move |control| control.list_volumes(&request)).await.map(Response::new)
+        self.call(move |control| Pools::of(control).list_volumes(&request)).await.map(Response::new)
     }
 
     async fn get_volume(&self, request: Request<GetVolumeRequest>) -> Answer<Volume> {
         let request = request.into_inner();
         check_text("name", &request.name)?;
-        self.call(move |control| control.volume(&request)).await.map(Response::new)
+        self.call(move |control| Pools::of(control).volume(&request)).await.map(Response::new)
     }
 
     async fn resize_volume(&self, request: Request<ResizeVolumeRequest>) -> Answer<VolumeChange> {
         let r = request.get_ref();
         check_text("name", &r.name)?;
         self.check_consent(&request, DISCARD_TAIL, r.discard_tail).await?;
-        self.command(request, Control::resize_volume).await
+        self.command(request, |control, request| Pools::of(control).resize_volume(request)).await
     }
 
     async fn set_volume(&self, request: Request<SetVolumeRequest>) -> Answer<VolumeChange> {
         check_text("name", &request.get_ref().name)?;
-        self.command(request, Control::set_volume).await
+        self.command(request, |control, request| Pools::of(control).set_volume(request)).await
     }
 
     async fn destroy_volume(&self, request: Request<DestroyVolumeRequest>) -> Answer<VolumeChange> {
         check_text("name", &request.get_ref().name)?;
-        self.command(request, Control::destroy_volume).await
+        self.command(request, |control, request| Pools::of(control).destroy_volume(request)).await
     }
 
     async fn create_snapshots(
@@ -69,13 +69,13 @@ impl VolumeService for Shared {
         for new in snapshots {
             check_texts(&[("volume", &new.volume), ("name", &new.name)])?;
         }
-        self.command(request, Control::create_snapshots).await
+        self.command(request, |control, request| Pools::of(control).create_snapshots(request)).await
     }
 
     async fn clone_snapshot(&self, request: Request<CloneSnapshotRequest>) -> Answer<VolumeChange> {
         let r = request.get_ref();
         check_texts(&[("snapshot", &r.snapshot), ("name", &r.name)])?;
-        self.command(request, Control::clone_snapshot).await
+        self.command(request, |control, request| Pools::of(control).clone_snapshot(request)).await
     }
 
     async fn rollback_volume(
@@ -84,7 +84,7 @@ impl VolumeService for Shared {
     ) -> Answer<VolumeChange> {
         let r = request.get_ref();
         check_texts(&[("name", &r.name), ("snapshot", &r.snapshot)])?;
-        self.command(request, Control::rollback_volume).await
+        self.command(request, |control, request| Pools::of(control).rollback_volume(request)).await
     }
 
     async fn compare_volumes(
@@ -93,6 +93,8 @@ impl VolumeService for Shared {
     ) -> Answer<CompareVolumesResponse> {
         let request = request.into_inner();
         check_texts(&[("from", &request.from), ("to", &request.to)])?;
-        self.call(move |control| control.compare_volumes(&request)).await.map(Response::new)
+        self.call(move |control| Pools::of(control).compare_volumes(&request))
+            .await
+            .map(Response::new)
     }
 }

@@ -1,10 +1,11 @@
 //! Messages of control threads: requests of operators, new queues, and the end of the pool.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 
-use strake_volume_map::{Error, Request as MapRequest, Ring, Span, VolumeId};
+use strake_volume_map::{Error, Request as MapRequest, Ring, Span, VolumeId, VolumeMap};
 
 use super::steps::{Owner, Running};
 use super::{Driver, Port};
@@ -86,7 +87,7 @@ impl Driver {
         let answer = match request {
             Request::Status => Ok(Answer::Status(self.status())),
             Request::Space { volume } => self.map.volume_space(volume).map(Answer::Space),
-            Request::Differences { from, to, first } => self.differences(from, to, first),
+            Request::Differences { from, to, first } => differences(&self.map, from, to, first),
             Request::Checkpoint => return self.checkpoint(Some(reply)),
             Request::Create { name, blocks, policy } => {
                 return self.change(MapRequest::Create { name, blocks, policy }, reply);
@@ -112,22 +113,6 @@ impl Driver {
         };
         // A control thread that has stopped waiting needs no answer.
         let _ = reply.send(answer);
-    }
-
-    /// Compares a part of two volumes, so that the pool core has bounded work.
-    fn differences(&self, from: VolumeId, to: VolumeId, first: u64) -> Result<Answer, Error> {
-        let shape = self.map.shape();
-        let per = u64::from(shape.cluster_blocks) * u64::from(shape.leaf_entries);
-        let end = first.saturating_add(per * LEAVES_PER_COMPARISON);
-        let mut spans: Vec<Span> = Vec::new();
-        for span in self.map.differences(from, to)?.within(first, end) {
-            match spans.last_mut() {
-                Some(last) if last.first + last.count == span.first => last.count += span.count,
-                Some(_) | None => spans.push(span),
-            }
-        }
-        let blocks = self.map.volume(to).map_or(0, |volume| volume.blocks);
-        Ok(Answer::Differences(Found { spans, next: (end < blocks).then_some(end) }))
     }
 
     fn change(&mut self, request: MapRequest, reply: mpsc::Sender<Result<Answer, Error>>) {
@@ -166,16 +151,6 @@ impl Driver {
         }
     }
 
-    /// Publishes the sizes of volumes after a change of whole volumes.
-    pub(super) fn refresh_sizes(&mut self) {
-        let map = &self.map;
-        self.sizes.retain(|id, size| {
-            let Some(volume) = map.volume(*id) else { return false };
-            size.store(volume.blocks, Ordering::Release);
-            true
-        });
-    }
-
     fn begin_end(&mut self, reply: mpsc::Sender<()>) {
         match &mut self.ending {
             Ending::No => self.ending = Ending::Draining(vec![reply]),
@@ -210,14 +185,16 @@ impl Driver {
         if matches!(self.ending, Ending::No | Ending::Ended) {
             return;
         }
-        let is_idle = self.operations.is_empty()
+        let is_quiet = self.operations.is_empty()
             && self.requests.len() == 0
             && self.transfers.len() == 0
-            && self.log_write.is_none()
-            && self.map.records(Ring::LEADER).len() == 0;
+            && self.log_write.is_none();
+        // After a failure of the log, the rest of its records is never written.
+        let is_idle =
+            is_quiet && (self.map.is_read_only() || self.map.records(Ring::LEADER).len() == 0);
         let is_over = match self.ending {
             Ending::Quitting(_) => self.transfers.len() == 0,
-            _ => is_idle || self.is_stuck(),
+            _ => is_idle,
         };
         match std::mem::replace(&mut self.ending, Ending::Ended) {
             Ending::Draining(replies) if is_over && !self.map.is_read_only() => {
@@ -235,12 +212,29 @@ impl Driver {
             other => self.ending = other,
         }
     }
+}
 
-    /// True if the rest of the log cannot be written, and nothing else is in progress.
-    fn is_stuck(&self) -> bool {
-        self.map.is_read_only()
-            && self.operations.is_empty()
-            && self.requests.len() == 0
-            && self.transfers.len() == 0
+/// Publishes the sizes of volumes after a change of whole volumes.
+pub(super) fn refresh_sizes(sizes: &mut BTreeMap<VolumeId, Arc<AtomicU64>>, map: &VolumeMap) {
+    sizes.retain(|id, size| {
+        let Some(volume) = map.volume(*id) else { return false };
+        size.store(volume.blocks, Ordering::Release);
+        true
+    });
+}
+
+/// Compares a part of two volumes, so that the pool core has bounded work.
+fn differences(map: &VolumeMap, from: VolumeId, to: VolumeId, first: u64) -> Result<Answer, Error> {
+    let shape = map.shape();
+    let per = u64::from(shape.cluster_blocks) * u64::from(shape.leaf_entries);
+    let end = first.saturating_add(per * LEAVES_PER_COMPARISON);
+    let mut spans: Vec<Span> = Vec::new();
+    for span in map.differences(from, to)?.within(first, end) {
+        match spans.last_mut() {
+            Some(last) if last.first + last.count == span.first => last.count += span.count,
+            Some(_) | None => spans.push(span),
+        }
     }
+    let blocks = map.volume(to).map_or(0, |volume| volume.blocks);
+    Ok(Answer::Differences(Found { spans, next: (end < blocks).then_some(end) }))
 }

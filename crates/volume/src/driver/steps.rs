@@ -10,6 +10,7 @@ use strake_volume_map::{
     Source as From, Stability, Step, Wait,
 };
 
+use super::control::refresh_sizes;
 use super::requests::HostPart;
 use super::{Driver, Transfer, io_error};
 use crate::limits::{COPIES_MAX, STARVED_DELETING, STARVED_MAX};
@@ -68,6 +69,16 @@ impl Sweeps {
     /// Returns the state after a start: the previous one may have been deleting volumes.
     pub(super) const fn after_start() -> Self {
         Self { is_running: false, is_due: true }
+    }
+
+    /// True if the space of deleted volumes returns.
+    const fn is_active(&self) -> bool {
+        self.is_running || self.is_due
+    }
+
+    /// Time for which a write waits for a free cluster.
+    pub(super) const fn starved_limit(&self) -> Nanos {
+        if self.is_active() { STARVED_DELETING } else { STARVED_MAX }
     }
 }
 
@@ -335,18 +346,8 @@ impl Driver {
         paced.len()
     }
 
-    /// Time for which a write waits for a free cluster.
-    pub(super) fn starved_limit(&self) -> Nanos {
-        if self.is_sweeping() { STARVED_DELETING } else { STARVED_MAX }
-    }
-
-    /// True if the space of deleted volumes returns.
-    fn is_sweeping(&self) -> bool {
-        self.sweeps.is_running || self.sweeps.is_due
-    }
-
-    /// Ends waits for space that have lasted too long, or that nothing can end: the write fails, and its host may repeat
-    /// it.
+    /// Ends waits for space that have lasted too long, or that nothing can end: the write fails, and its host may
+    /// repeat it.
     pub(super) fn settle_starved(&mut self) -> usize {
         if self.starved.is_empty() {
             return 0;
@@ -354,8 +355,8 @@ impl Driver {
         let is_alone = self.operations.len() == self.starved.len()
             && self.transfers.len() == 0
             && self.map.woken().is_none();
-        let is_vain = !self.is_serving() || (is_alone && !self.is_sweeping());
-        let (limit, now) = (self.starved_limit(), self.now);
+        let is_vain = !self.is_serving() || (is_alone && !self.sweeps.is_active());
+        let (limit, now) = (self.sweeps.starved_limit(), self.now);
         let is_over = |since: Nanos| is_vain || now.0 >= since.0 + limit.0;
         let starved = self.starved.iter();
         let over: Vec<_> = starved.filter(|(_, since)| is_over(*since)).copied().collect();
@@ -383,7 +384,7 @@ impl Driver {
                 if let Ok(Done::Dying(_)) = result {
                     self.sweeps.is_due = true;
                 }
-                self.refresh_sizes();
+                refresh_sizes(&mut self.sizes, &self.map);
                 // A control thread that has stopped waiting needs no answer.
                 let _ = reply.send(result.map(|done| match done {
                     Done::Made(volumes) => Answer::Created(volumes),

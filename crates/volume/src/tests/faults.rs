@@ -215,6 +215,10 @@ fn hostile_headers_are_refused() {
     short.log_bytes = 2 * POOL_BLOCK_BYTES as u64;
     put(&short);
     assert_eq!(open().expect_err("too short a log").kind, PoolErrorKind::Damaged);
+    let mut foreign = layout.header.clone();
+    foreign.device = strake_ondisk::device_mark("array:another");
+    put(&foreign);
+    assert_eq!(open().expect_err("a pool of another array").kind, PoolErrorKind::NoPool);
     let mut long = layout.header.clone();
     (long.bytes, long.clusters) = (u64::MAX, u32::MAX);
     put(&long);

@@ -79,7 +79,7 @@ say "snapshots under load: $(<"$work/steady.out")"
 expect 0 strake volume clone data/before1 data/copy
 offer data/before1 before1
 offer data/copy copy
-[[ $(export_value before1 "['read_only']") == True ]] || fail "a snapshot can be written"
+[[ $(export_value before1 "['read_only']") == true ]] || fail "a snapshot can be written"
 before=$(content before1)
 [[ $(content copy) == "$before" ]] || fail "the clone differs from its snapshot"
 cp "$work/model1" "$work/model-before"

@@ -119,6 +119,8 @@ volumes() {
     expect 0 strake volume create data/vm1 10G
     expect 0 strake volume create data/vm2 64M
 }
+# The space of a thick volume must be free.
+small() { pool; expect 0 strake volume create data/vm1 64M; }
 snapshots() { volumes; expect 0 strake snapshot create data/vm1 before; }
 
 backup() { tank; expect 0 strake config backup strake.json; }
@@ -178,6 +180,7 @@ situation() {
         "strake pool destroy"*--force*) needs=volumes ;;
         "strake pool "*data*) needs=pool ;;
         "strake volume create"*) needs=pool ;;
+        "strake volume set"*--thick*) needs=small ;;
         "strake volume clone"* | "strake snapshot "*before*) needs=snapshots ;;
         "strake volume "*data* | "strake snapshot "*data* | *"create data/vm1 --via"*) needs=volumes ;;
         "strake spare remove"*) needs=spare ;;

@@ -44,7 +44,7 @@ pub fn check(file: &Path, existing: Existing) -> Result<(), CliError> {
     }
 }
 
-/// As [`write`], and treats a file that exists as `existing` says.
+/// As [`write()`], and treats a file that exists as `existing` says.
 ///
 /// # Errors
 /// When any of that fails, or the file exists and must stay; the file is then what it was.

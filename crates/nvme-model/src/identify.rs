@@ -99,7 +99,7 @@ fn controller_page(spec: &Spec, revision: &str, namespaces: u32) -> Page {
     put(&mut out, 92, &(1_u32 << 8).to_le_bytes());
     // CNTRLTYPE: I/O.
     out[111] = 1;
-    put(&mut out, 100, &maintenance.firmware_pause.to_le_bytes());
+    put(&mut out, 270, &maintenance.firmware_pause.to_le_bytes());
     // OACS: Format, firmware, and Doorbell Buffer Config.
     let commands = 1_u16 << 1 | 1 << 2 | u16::from(spec.shadow_doorbells) << 8;
     put(&mut out, 256, &commands.to_le_bytes());

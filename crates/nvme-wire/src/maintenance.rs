@@ -153,6 +153,8 @@ pub struct Functions {
     pub updates: bool,
     /// The telemetry log pages are supported (LPA, bit 3).
     pub telemetry: bool,
+    /// The NVM subsystem may have several controllers (CMIC, bits 1 and 2), so its namespaces may be in use elsewhere.
+    pub shares: bool,
     /// The actions of Sanitize.
     pub sanitize: sanitize::Capabilities,
     /// Properties of Format NVM.
@@ -176,6 +178,7 @@ impl Functions {
             formats: commands & 1 << 1 != 0,
             updates: commands & 1 << 2 != 0,
             telemetry: page[261] & 1 << 3 != 0,
+            shares: page[76] & 0b110 != 0,
             sanitize: sanitize::Capabilities::of(page),
             format: format::Capabilities::of(page),
             firmware: firmware::Capabilities::of(page),

@@ -133,6 +133,30 @@ impl Pool {
         let _ = self.begin_stop().wait();
     }
 
+    /// Removes the pool from its core without a root, as after a crash. The log has every acknowledged change. I/Os in
+    /// progress end before, so that none of them damages what the next start writes. Returns false if the device has
+    /// not answered them for [`QUIT_MAX`]. The pool that was already removed is not removed again.
+    pub fn quit(&self) -> bool {
+        let Some((core, poller)) = &self.core else { return true };
+        if self.is_closing.swap(true, Ordering::AcqRel) {
+            return true;
+        }
+        let (reply, ended) = mpsc::channel();
+        // After the end of the driver, the reply is dropped.
+        let _ = self.control.send(Control::Quit { reply });
+        core.wake();
+        let limit = std::time::Duration::from_nanos(QUIT_MAX.0);
+        let is_ended = !matches!(ended.recv_timeout(limit), Err(mpsc::RecvTimeoutError::Timeout));
+        // After this, no user that found the pool open is still submitting a request.
+        for core in &self.cores {
+            let _ = core.call(|_| ());
+        }
+        let poller = *poller;
+        // A stopped core has dropped its pollers.
+        let _ = core.call(move |core| drop(core.remove(poller)));
+        is_ended
+    }
+
     fn send<T>(&self, message: impl FnOnce(mpsc::Sender<T>) -> Control) -> Pending<T> {
         let (reply, answer) = mpsc::channel();
         // After the end of the driver, the reply is dropped and the waiter gets an error.
@@ -145,22 +169,9 @@ impl Pool {
 }
 
 impl Drop for Pool {
-    /// Removes the pool from its core without a root, as after a crash. The log has every acknowledged change. I/Os in
-    /// progress end before, so that none of them damages what the next start writes.
+    /// As [`quit`](Self::quit).
     fn drop(&mut self) {
-        let Some((core, poller)) = self.core.take() else { return };
-        self.is_closing.store(true, Ordering::Release);
-        let (reply, ended) = mpsc::channel();
-        // After the end of the driver, the reply is dropped.
-        let _ = self.control.send(Control::Quit { reply });
-        core.wake();
-        let _ = ended.recv_timeout(std::time::Duration::from_nanos(QUIT_MAX.0));
-        // After this, no user that found the pool open is still submitting a request.
-        for core in &self.cores {
-            let _ = core.call(|_| ());
-        }
-        // A stopped core has dropped its pollers.
-        let _ = core.call(move |core| drop(core.remove(poller)));
+        self.quit();
     }
 }
 

@@ -68,6 +68,12 @@ impl Erasable {
             ControlError::device(format!("{path} cannot be identified: {why}"))
         })?;
         check_serial(&path, &maintained.facts.serial, wanted.serial)?;
+        if maintained.functions.shares {
+            return Err(ControlError::refused(format!(
+                "{path} may have further controllers, whose namespaces would be erased, too; erase it with the tool of \
+                 its manufacturer"
+            )));
+        }
         let plan = check_content(&drive, wanted.force)?;
         Ok(Self { subject, drive, maintained: Arc::new(maintained), namespaces, plan })
     }

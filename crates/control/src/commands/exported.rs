@@ -7,7 +7,7 @@ use strake_block::BlockDevice;
 use strake_volume::{VolumeId, VolumeKind};
 
 use crate::commands::pools::refuse_pool;
-use crate::commands::pools::{no_such_pool, online_pool};
+use crate::commands::pools::{no_such_pool, online_pool, refuse_known_pool};
 use crate::commands::volumes::{row_of, split};
 use crate::error::ControlError;
 use crate::exports::offered::Offered;
@@ -61,7 +61,7 @@ pub(crate) fn offered_of(
 ) -> Result<Offered, ControlError> {
     let running = &manager.running[manager.find_running(&record.array)?];
     let Some(volume) = &record.volume else {
-        refuse_pool(running, "is not offered")?;
+        refuse_known_pool(running, "is not offered")?;
         return Ok(Offered::array(&running.array));
     };
     let offline = |why: &str| {

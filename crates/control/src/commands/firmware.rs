@@ -266,6 +266,13 @@ fn check_functions(
                 reset_of(path, Reset::Controller)
             ));
         }
+        if is_member && firmware.pause_ms_max == 0 {
+            return refuse(
+                "does not report how long it stops executing commands during the activation; activate the image at \
+                 the next reset, or stop the array first"
+                    .to_owned(),
+            );
+        }
         if is_member && firmware.pause_ms_max > FIRMWARE_PAUSE_MS_MAX {
             return refuse(format!(
                 "may stop executing commands for {} ms during the activation, and a member for at most \

@@ -66,7 +66,14 @@ fn admin_source(manager: &Manager, path: &str) -> Option<Arc<dyn AdminSource>> {
     let machine = manager.drives.machine();
     let named = || machine.drives().into_iter().find(|drive| drive.path == path);
     let drive: KernelDrive = machine.at_node(path).or_else(named)?;
-    drive.name.starts_with("nvme").then(|| source_of_kernel(&drive.path))
+    let is_local = drive.name.starts_with("nvme") && !is_fabric(&drive.name);
+    is_local.then(|| source_of_kernel(&drive.path))
+}
+
+/// True if a host driver reaches the controller of a kernel drive over a network: its own host maintains the drive.
+fn is_fabric(name: &str) -> bool {
+    let transport = std::fs::read_to_string(format!("/sys/class/block/{name}/device/transport"));
+    transport.is_ok_and(|transport| transport.trim() != "pcie")
 }
 
 /// Returns the reason why a drive executes no maintenance commands.

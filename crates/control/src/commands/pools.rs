@@ -8,7 +8,7 @@ use strake_volume::{Layout, PoolSpec, create, erase};
 use strake_wording::{Amendment, say};
 
 use crate::control::{Control, Reserved};
-use crate::error::ControlError;
+use crate::error::{ControlError, ControlErrorKind};
 use crate::events::{EventKind, Note};
 use crate::limits::POOL_OPEN_LIMIT;
 use crate::manager::Manager;
@@ -56,13 +56,13 @@ impl Pools<'_> {
             let (device, is_written) = (running.array.device(), is_written(&running.array));
             Ok((Plan::Create { uuid, array, device, is_written }, keys))
         })?;
-        let (uuid, array, device, is_written) = match planned {
+        let (uuid, array, device, is_known_written) = match planned {
             Plan::Unchanged(uuid) => {
                 return self.control.run(|m| pool_change(m, "unchanged", &uuid));
             }
             Plan::Create { uuid, array, device, is_written } => (uuid, array, device, is_written),
         };
-        if is_written && !request.overwrite {
+        if is_known_written && !request.overwrite {
             let what =
                 format!("array {array} was written, and its data would be lost; use another array");
             let error = ControlError::refused(what);
@@ -70,13 +70,28 @@ impl Pools<'_> {
         }
         let pool = fresh_uuid()?;
         let layout = Layout::new(&device.info(), &name, pool)?;
-        let plan = steps(&layout, &array, is_written);
+        let plan = steps(&layout, &array, is_known_written);
         if request.dry_run {
             let pool = Some(planned_pool(&layout, &array));
             return Ok(PoolChange { result: "planned".into(), pool, plan, warnings: Vec::new() });
         }
         let spec = PoolSpec { name: name.clone(), pool, nonce: nonce()? };
-        create(device, &spec, &mut wait(POOL_OPEN_LIMIT)).map(drop)?;
+        // From here on, the array cannot be exported: its slot says that a search has not ended.
+        self.control.run(|m| {
+            let at = m.find_running(&uuid)?;
+            refuse_pool(&m.running[at], "cannot have another pool")?;
+            refuse_exported(m, &uuid, &array)?;
+            if !is_known_written && is_written(&m.running[at].array) {
+                return Err(ControlError::state(format!("array {array} was written meanwhile")));
+            }
+            m.running[at].pool = PoolSlot::Unknown;
+            Ok(())
+        })?;
+        if let Err(error) = create(device, &spec, &mut wait(POOL_OPEN_LIMIT)) {
+            // A header may have been written.
+            search_pool(self.control, &uuid)?;
+            return Err(error.into());
+        }
         self.control.with(|m| begin_opening(m, &uuid, &name, &array))?;
         search_pool(self.control, &uuid)?;
         drop(reserved);
@@ -124,7 +139,15 @@ impl Pools<'_> {
             Ok(((uuid, array), keys))
         })?;
         let (uuid, array) = at;
-        self.refresh_pool(&uuid)?;
+        // What is destroyed is decided from the present state, not from the last one.
+        let handle = self.control.with(|m| {
+            let slot = m.running_of(&uuid).map(|running| &running.pool);
+            slot.and_then(PoolSlot::online).map(|online| online.handle.clone())
+        })?;
+        if let Some(handle) = handle {
+            let status = handle.status()?;
+            self.control.with(|m| put_pool_status(m, &handle, status))?;
+        }
         let (view, device) = self.control.run(|m| check_destroy_pool(m, &uuid, request.force))?;
         let name = view.name.clone();
         let mut plan = Vec::new();
@@ -144,12 +167,19 @@ impl Pools<'_> {
         if request.dry_run {
             return Ok(change("planned"));
         }
-        let gone = OfflinePool { known: None, why: "the pool is being destroyed".to_owned() };
+        let known = Some((name.clone(), view.uuid.clone()));
+        let gone = OfflinePool { known, why: "the pool is being destroyed".to_owned() };
         let slot = self.control.run(|m| {
             let at = m.find_running(&uuid)?;
             Ok(std::mem::replace(&mut m.running[at].pool, PoolSlot::Offline(gone)))
         })?;
-        stop_pool(slot);
+        if !stop_pool(slot) {
+            let what = format!(
+                "pool {name} was not destroyed: I/O of array {array} does not complete; repair the array, restart \
+                 the daemon and repeat the command"
+            );
+            return Err(ControlError::new(ControlErrorKind::Silent, what));
+        }
         let erased = erase(&*device, &mut wait(POOL_OPEN_LIMIT));
         let after = if erased.is_ok() { PoolSlot::Nothing } else { PoolSlot::Unknown };
         self.control.with(|m| {
@@ -243,11 +273,24 @@ fn first_written(source: &dyn ExtentSource, blocks: u64) -> Option<u64> {
     None
 }
 
-/// Refuses an operation on an array with a pool. `what` is what cannot happen to the array.
+/// As [`refuse_pool`], but permits an array whose search for a pool failed: what is recorded of it was permitted
+/// before.
+pub(crate) fn refuse_known_pool(running: &Running, what: &str) -> Result<(), ControlError> {
+    match &running.pool {
+        PoolSlot::Unread { .. } => Ok(()),
+        _ => refuse_pool(running, what),
+    }
+}
+
+/// Refuses an operation on an array that has a pool or may have one. `what` is what cannot happen to the array.
 pub(crate) fn refuse_pool(running: &Running, what: &str) -> Result<(), ControlError> {
     let array = running.array.name();
     match &running.pool {
-        PoolSlot::Nothing | PoolSlot::Unread { .. } => Ok(()),
+        PoolSlot::Nothing => Ok(()),
+        PoolSlot::Unread { why } => Err(ControlError::state(format!(
+            "array {array} {what} yet: it may have a pool, and the search for it failed ({why}); it is repeated every \
+             few seconds"
+        ))),
         PoolSlot::Unknown => Err(ControlError::state(format!(
             "array {array} {what} yet: the search for a pool on it has not ended; try again"
         ))),

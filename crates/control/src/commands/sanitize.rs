@@ -10,7 +10,7 @@ use crate::commands::erase::{Erasable, Wanted};
 use crate::control::Control;
 use crate::error::ControlError;
 use crate::limits::SANITIZE_START_LIMIT;
-use crate::state::maintenance::Operation;
+use crate::state::maintenance::{Operation, Stage};
 
 /// Starts a sanitize operation of an NVMe drive. The drive executes the operation, and upkeep follows its progress.
 ///
@@ -45,13 +45,22 @@ pub fn sanitize_drive(
     erasable.begin(control, Operation::Sanitize, what)?;
     let started = bounded::ask(&name, SANITIZE_START_LIMIT, move || maintained.data(start(action)));
     let identity = erasable.drive.device.identity();
-    if let Ok(Err(why)) = started {
-        control.with(|m| m.maintenance.end(&identity))?;
-        return Err(ControlError::device(format!("{} refuses: {why}", erasable.subject.path)));
+    // Only a confirmed start is followed: otherwise the result of an earlier operation would count for this one.
+    let unconfirmed = match started {
+        Ok(Ok(_)) => None,
+        Ok(Err(why)) => Some(ControlError::device(why)),
+        Err(error) => Some(error.into()),
+    };
+    if let Some(error) = unconfirmed {
+        let why = format!(
+            "the drive did not confirm the start of the sanitize operation ({}), and may execute it; sanitize the \
+             drive again before it is used",
+            error.what
+        );
+        control.with(|m| m.maintenance.set(&identity, Stage::Failed(why)))?;
+        return Err(error);
     }
-    // Without an answer, the operation may run. Upkeep reads its state.
     control.with(|m| m.maintenance.sent(&identity))?;
-    started?.map_err(ControlError::device)?;
     Ok(erasable.answer(control, "started", plan))
 }
 

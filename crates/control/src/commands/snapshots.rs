@@ -67,7 +67,7 @@ impl Pools<'_> {
             let result = "planned".to_owned();
             return Ok(SnapshotsChange { result, snapshots, plan, warnings: Vec::new() });
         }
-        let ids = pool.handle.change(Request::Snapshot { volumes })?;
+        let ids = pool.change(Request::Snapshot { volumes })?;
         for (new, row) in request.snapshots.iter().zip(&planned) {
             let what = format!("snapshot {} of volume {} was taken", full(row), new.volume);
             self.tell_volume(EventKind::SnapshotCreated, &full(row), what);
@@ -104,7 +104,7 @@ impl Pools<'_> {
             let result = "planned".to_owned();
             return Ok(VolumeChange { result, volume, plan, warnings: Vec::new() });
         }
-        let made = pool.handle.change(Request::Clone { snapshot: row.id, name })?;
+        let made = pool.change(Request::Clone { snapshot: row.id, name })?;
         let what = format!("volume {full} was created as a clone of snapshot {}", request.snapshot);
         self.tell_volume(EventKind::VolumeCreated, &full, what);
         let volume = self.volume_after(&pool, made.first().copied())?;
@@ -150,7 +150,7 @@ impl Pools<'_> {
             let (result, volume) = ("planned".to_owned(), Some(view));
             return Ok(VolumeChange { result, volume, plan, warnings: Vec::new() });
         }
-        pool.handle.change(Request::Rollback { volume: row.id, snapshot: from.id })?;
+        pool.change(Request::Rollback { volume: row.id, snapshot: from.id })?;
         let what =
             format!("volume {} has the content of snapshot {}", request.name, request.snapshot);
         self.tell_volume(EventKind::VolumeRolledBack, &request.name, what);

@@ -1,5 +1,7 @@
 //! Commands on volumes: create, list, show, resize, set and destroy.
 
+use std::cell::Cell;
+
 use strake_api::v1::{
     self as api, CreateVolumeRequest, DestroyVolumeRequest, GetVolumeRequest, ListVolumesRequest,
     ResizeVolumeRequest, SetVolumeRequest, VolumeChange,
@@ -23,8 +25,8 @@ use crate::view::pool::{volume_message, with_space};
 pub(crate) struct InPool {
     pub(crate) handle: Handle,
     pub(crate) status: PoolStatus,
-    /// Held until the end of the command.
-    _reserved: Reserved,
+    /// Held until the end of the command; `None` after a change that has not been answered in time.
+    reserved: Cell<Option<Reserved>>,
 }
 
 impl Pools<'_> {
@@ -58,7 +60,7 @@ impl Pools<'_> {
             let volume = Some(self.control.with(|m| pool.view(&row, &m.records))?);
             return Ok(VolumeChange { result: "planned".into(), volume, plan, warnings });
         }
-        let made = pool.handle.change(Request::Create { name, blocks, policy })?;
+        let made = pool.change(Request::Create { name, blocks, policy })?;
         let what = format!("volume {} of {} was created", request.name, pool.size_of(blocks));
         self.tell_volume(EventKind::VolumeCreated, &request.name, what);
         let volume = self.volume_after(&pool, made.first().copied())?;
@@ -159,7 +161,7 @@ impl Pools<'_> {
             return Ok(VolumeChange { result: "planned".into(), volume, plan, warnings });
         }
         let tail = if request.discard_tail { Tail::Discard } else { Tail::Keep };
-        pool.handle.change(Request::Resize { volume: row.id, blocks, tail })?;
+        pool.change(Request::Resize { volume: row.id, blocks, tail })?;
         let what = format!("the size of volume {} was changed from {old} to {new}", request.name);
         self.tell_volume(EventKind::VolumeResized, &request.name, what);
         let volume = self.volume_after(&pool, Some(row.id))?;
@@ -189,7 +191,7 @@ impl Pools<'_> {
             let result = "unchanged".to_owned();
             return Ok(VolumeChange { result, volume, plan: Vec::new(), warnings });
         }
-        pool.handle.change(Request::SetPolicy { volume: row.id, policy })?;
+        pool.change(Request::SetPolicy { volume: row.id, policy })?;
         let what = format!("the space settings of volume {} were changed", request.name);
         self.tell_volume(EventKind::VolumeChanged, &request.name, what);
         let volume = self.volume_after(&pool, Some(row.id))?;
@@ -215,7 +217,7 @@ impl Pools<'_> {
             let result = "planned".to_owned();
             return Ok(VolumeChange { result, volume, plan, warnings: Vec::new() });
         }
-        pool.handle.change(Request::Delete { volume: row.id })?;
+        pool.change(Request::Delete { volume: row.id })?;
         let what = format!("{word} {} was destroyed", request.name);
         self.tell_volume(EventKind::VolumeDestroyed, &request.name, what);
         self.volume_after(&pool, None)?;
@@ -226,7 +228,7 @@ impl Pools<'_> {
     pub(crate) fn in_pool(&self, asked: &str) -> Result<InPool, ControlError> {
         let (handle, reserved) = self.reserve_pool(asked)?;
         let status = handle.status()?;
-        Ok(InPool { handle, status, _reserved: reserved })
+        Ok(InPool { handle, status, reserved: Cell::new(Some(reserved)) })
     }
 
     pub(crate) fn tell_volume(&self, kind: EventKind, name: &str, what: String) {
@@ -291,6 +293,28 @@ pub(crate) fn refuse_exported(volume: &api::Volume, what: &str) -> Result<(), Co
 }
 
 impl InPool {
+    /// Changes something, and waits for the answer. A change that is late keeps the pool reserved until it is answered:
+    /// otherwise an export could begin before it.
+    ///
+    /// # Errors
+    /// The refusal of the map, the end of the pool, or the time limit.
+    pub(crate) fn change(&self, request: Request) -> Result<Vec<VolumeId>, ControlError> {
+        let pending = self.handle.pool.ask(request);
+        if let Some(answer) = self.handle.answer(&pending)? {
+            return Ok(answer);
+        }
+        let reserved = self.reserved.take();
+        let waiting = std::thread::Builder::new().name("strake-late".into()).spawn(move || {
+            // The end of the pool ends the wait too.
+            let _ = pending.wait();
+            drop(reserved);
+        });
+        if let Err(error) = waiting {
+            tracing::warn!(reason = %error, "a late change of a pool is not waited for");
+        }
+        Err(self.handle.late())
+    }
+
     pub(crate) fn row(&self, name: &Name) -> Result<&VolumeRow, ControlError> {
         row_of(&self.handle, &self.status, name)
     }

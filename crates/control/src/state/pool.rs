@@ -6,8 +6,8 @@ use std::sync::Arc;
 use strake_block::BlockDevice;
 use strake_units::Nanos;
 use strake_volume::{
-    Answer, MapError, Pool, PoolError, PoolErrorKind, PoolStatus, Request, VolumeId, VolumeKind,
-    VolumeRow,
+    Answer, MapError, Pending, Pool, PoolError, PoolErrorKind, PoolStatus, Request, VolumeId,
+    VolumeKind, VolumeRow,
 };
 
 use crate::error::{ControlError, ControlErrorKind};
@@ -119,14 +119,22 @@ impl Handle {
         }
     }
 
-    /// As [`ask`](Self::ask), for a request that only changes something.
-    pub(crate) fn change(&self, request: Request) -> Result<Vec<VolumeId>, ControlError> {
-        match self.ask(request)? {
-            Answer::Created(ids) => Ok(ids),
+    /// Waits for the answer to a request that only changes something: the new volumes. `None` if it is late.
+    ///
+    /// # Errors
+    /// The refusal of the map, or the end of the pool.
+    pub(crate) fn answer(
+        &self,
+        pending: &Pending<Result<Answer, MapError>>,
+    ) -> Result<Option<Vec<VolumeId>>, ControlError> {
+        let limit = Nanos(POOL_ANSWER_LIMIT.as_nanos() as u64);
+        let Some(answer) = pending.wait_for(limit)? else { return Ok(None) };
+        Ok(Some(match answer.map_err(|error| self.refusal(error))? {
+            Answer::Created(ids) => ids,
             Answer::Done | Answer::Status(_) | Answer::Space(_) | Answer::Differences(_) => {
-                Ok(Vec::new())
+                Vec::new()
             }
-        }
+        }))
     }
 
     /// Returns the present state of the pool.
@@ -154,7 +162,7 @@ impl Handle {
         format!("{}/{}", self.name, row.name)
     }
 
-    fn late(&self) -> ControlError {
+    pub(crate) fn late(&self) -> ControlError {
         let what = format!(
             "pool {} has not answered for {} s: I/O of its array is in progress. The operation may still complete; \
              check its result before you repeat the request",

@@ -15,6 +15,7 @@ use strake_units::{CoreIndex, Lba};
 use super::{Testbed, check_refused, exports, nbd, nvme_tcp};
 use crate::control::Control;
 use crate::error::ControlErrorKind::{Exists, NotFound, Refused, State, Usage};
+use crate::state::pool::PoolSlot;
 
 const MIB: u64 = 1 << 20;
 
@@ -347,4 +348,20 @@ fn an_array_is_unloaded_with_its_pool_and_comes_back_with_it() {
     let import = strake_api::v1::ImportArraysRequest { drives, ..Default::default() };
     bed.import_arrays(&import).expect("it comes back");
     assert_eq!(io(&bed, "p/v", None), 9);
+}
+
+#[test]
+fn an_array_that_may_have_a_pool_is_not_used_otherwise() {
+    let (bed, _) = Testbed::raid6(4);
+    for is_unread in [false, true] {
+        let slot = |is_unread| match is_unread {
+            false => PoolSlot::Unknown,
+            true => PoolSlot::Unread { why: "a drive is slow".into() },
+        };
+        bed.with(|m| m.running[0].pool = slot(is_unread)).expect("the lock is free");
+        check_refused(crate::create_export(&bed, &nbd(&bed.path("t.sock"))), State, "yet");
+        check_refused(Pools::of(&bed).create_pool(&pool()), State, "yet");
+        let destroy = DestroyArrayRequest { name: "tank".into(), ..Default::default() };
+        check_refused(bed.destroy_array(&destroy), State, "yet");
+    }
 }

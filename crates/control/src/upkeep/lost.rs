@@ -62,8 +62,6 @@ fn set_aside(control: &Control, uuid: &str, reserved: Reserved) {
 /// limited.
 fn stop(running: Running) {
     let Running { array, drives, replacement, pool, .. } = running;
-    // The log of the pool has every acknowledged change. A root cannot be written.
-    drop(pool);
     let mut all = drives.iter().flatten();
     let remote = all.any(|drive| drive.device.settle_time() > Nanos(0));
     let until = Instant::now() + if remote { REMOTE_DRAIN } else { LOCAL_DRAIN };
@@ -72,6 +70,11 @@ fn stop(running: Running) {
         // is opened later.
         let _ = drained.recv_timeout(until.saturating_duration_since(Instant::now()));
     }
+    // The log of the pool has every acknowledged change. A root cannot be written.
+    if let Some(online) = pool.online() {
+        online.handle.pool.quit();
+    }
+    drop(pool);
     // There is nothing to record: the labels remain unchanged.
     if let Err(error) = array.stop() {
         tracing::debug!(reason = %error, "stopped");

@@ -17,8 +17,8 @@ use strake_volume::{Pool, PoolError, PoolErrorKind, PoolHeader, VolumeId, find, 
 use strake_wording::say;
 
 use crate::actions::Pace;
-use crate::commands::exports::offer_recorded_exports;
-use crate::commands::pools::refuse_pool;
+use crate::commands::exports::{disconnect, offer_recorded_exports};
+use crate::commands::pools::refuse_known_pool;
 use crate::control::Control;
 use crate::error::ControlError;
 use crate::events::{EventKind, Note};
@@ -56,15 +56,18 @@ pub(crate) fn settle_pool(control: &Control, uuid: &str) -> Result<(), ControlEr
 pub(crate) fn search_pool(control: &Control, uuid: &str) -> Result<(), ControlError> {
     let Some((search, is_first)) = control.with(|m| begin_search(m, uuid))? else { return Ok(()) };
     let slot = open_pool(uuid, search);
-    let unused = control.with(|m| {
+    let (unused, is_covered) = control.with(|m| {
         let unused = put_slot(m, uuid, slot);
-        match (&unused, is_first) {
-            (Some(_), _) => {}
-            (None, true) => offer_recorded_exports(m, uuid),
-            (None, false) => withdraw_covered(m, uuid),
+        if unused.is_none() && is_first {
+            offer_recorded_exports(m, uuid);
         }
-        unused
+        (unused, m.running_of(uuid).is_some_and(|running| refuse_known_pool(running, "").is_err()))
     })?;
+    if is_covered {
+        // Requests of clients are waited for without the lock.
+        disconnect(control, |export| export.array == uuid && export.volume.is_none())?;
+        control.with(|m| withdraw_covered(m, uuid))?;
+    }
     // A pool of an array that was stopped meanwhile is removed from its core without the lock.
     drop(unused);
     Ok(())
@@ -72,8 +75,9 @@ pub(crate) fn search_pool(control: &Control, uuid: &str) -> Result<(), ControlEr
 
 /// Withdraws exports of an array that were offered while its first blocks were unreadable, if it has a pool.
 fn withdraw_covered(manager: &mut Manager, uuid: &str) {
-    let covered =
-        manager.running_of(uuid).and_then(|running| refuse_pool(running, "is not offered").err());
+    let covered = manager
+        .running_of(uuid)
+        .and_then(|running| refuse_known_pool(running, "is not offered").err());
     let Some(why) = covered else { return };
     let of_it = manager.records.exports.iter().filter(|e| e.array == uuid && e.volume.is_none());
     for record in of_it.cloned().collect::<Vec<_>>() {
@@ -86,6 +90,9 @@ fn withdraw_covered(manager: &mut Manager, uuid: &str) {
 
 /// Returns what a search needs, and true for the first search; `None` if none is due.
 fn begin_search(manager: &Manager, uuid: &str) -> Option<(Search, bool)> {
+    if manager.stopping || manager.cores.is_empty() {
+        return None;
+    }
     let running = manager.running_of(uuid).filter(|running| running.pool.is_due())?;
     let is_first = matches!(running.pool, PoolSlot::Unknown);
     Some((search_of(manager, &running.array, uuid), is_first))
@@ -269,11 +276,15 @@ pub(crate) fn put_pool_status(
 
 /// Stops the pool of an array that is about to stop. Waits for its last root, but not for long: without this root, the
 /// next start reads more of the log.
-pub(crate) fn stop_pool(slot: PoolSlot) {
-    let PoolSlot::Online(OnlinePool { handle, devices, .. }) = slot else { return };
+///
+/// Others may still have the pool for a question, so it is removed from its core here. Returns false if its I/O has not
+/// ended.
+pub(crate) fn stop_pool(slot: PoolSlot) -> bool {
+    let PoolSlot::Online(OnlinePool { handle, devices, .. }) = slot else { return true };
     drop(devices);
     let limit = Nanos(POOL_STOP_LIMIT.as_nanos() as u64);
     if let Ok(None) = handle.pool.begin_stop().wait_for(limit) {
         tracing::warn!(pool = %handle.name, "not stopped in order: I/O of its array does not complete");
     }
+    handle.pool.quit()
 }

@@ -44,7 +44,7 @@ impl Capabilities {
             first_read_only: page[260] & 1 != 0,
             activates_now: page[260] & 1 << 4 != 0,
             granularity_bytes,
-            pause_ms_max: u32::from(u16_at(page, 100)) * 100,
+            pause_ms_max: u32::from(u16_at(page, 270)) * 100,
         }
     }
 

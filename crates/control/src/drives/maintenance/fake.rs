@@ -57,6 +57,8 @@ impl Fake {
         (controller[256], controller[260], controller[261]) = (0b110, 0b1_0111, 0b1000);
         // SANICAP: all. FNA: crypto. FWUG: 4 KiB.
         (controller[328], controller[524], controller[319]) = (0b111, 0b100, 1);
+        // A member waits for at most five seconds.
+        controller[270] = 10;
         // Formats: 512 bytes, 4096 bytes, 4096 bytes with metadata.
         (namespace[25], namespace[26]) = (2, 1);
         put(&mut namespace, 128, &[0, 0, 9, 2, 0, 0, 12, 0, 8, 0, 12, 0]);

@@ -232,7 +232,11 @@ fn an_impossible_sanitize_is_refused_with_what_is_possible() {
     let refused = sanitized(&world, &fake, &erase("block"));
     check_refused(refused, ControlErrorKind::Device, "Sanitize failed with status 0h/06h");
     let shown = world.control().drive(PATH).expect("it is open");
-    assert_eq!(shown.maintenance, None, "nothing was started");
+    let state = shown.maintenance.map(|maintenance| maintenance.state);
+    assert_eq!(state.as_deref(), Some("failed"), "the start was not confirmed");
+    fake.state().controller[76] = 0b10;
+    let refused = sanitized(&world, &fake, &erase("crypto"));
+    check_refused(refused, ControlErrorKind::Refused, "");
 }
 
 #[test]
@@ -375,7 +379,7 @@ fn the_firmware_of_a_member_is_updated_only_with_redundancy() {
     assert!(done.plan[0].contains("member 0 of array tank"), "{done:?}");
     fake.state().changed.clear();
     fake.state().image.clear();
-    fake.state().controller[100] = 51;
+    fake.state().controller[270] = 51;
     let long = updated(&world, &fake, &update("now"), &[1; 4096]);
     check_refused(long, ControlErrorKind::State, "for 5100 ms");
     let fail = FailMemberRequest {

@@ -236,7 +236,7 @@ fn an_impossible_sanitize_is_refused_with_what_is_possible() {
     assert_eq!(state.as_deref(), Some("failed"), "the start was not confirmed");
     fake.state().controller[76] = 0b10;
     let refused = sanitized(&world, &fake, &erase("crypto"));
-    check_refused(refused, ControlErrorKind::Refused, "");
+    check_refused(refused, ControlErrorKind::Refused, "further controllers");
 }
 
 #[test]

@@ -165,7 +165,7 @@ fn firmware_commands_have_the_fields_of_the_specification() {
 fn pieces_of_firmware_obey_the_granularity_and_the_transfer() {
     let with = |unit: u8| {
         let mut page = [0; 4096];
-        (page[260], page[319], page[100]) = (0b1_0111, unit, 15);
+        (page[260], page[319], page[270]) = (0b1_0111, unit, 15);
         Functions::of(&page).firmware
     };
     let plain = with(0);

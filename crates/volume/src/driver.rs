@@ -16,13 +16,15 @@ use std::sync::mpsc;
 use strake_block::{
     Completion, CompletionBatch, Durability, Io, IoError, IoErrorKind, IoQueue, Op, Sg, Token,
 };
+use strake_ondisk::LOG_PAYLOAD_MAX;
 use strake_reactor::{CoreHandle, Poller, Receiver, Sender, Sleep, Turn};
 use strake_units::Nanos;
 use strake_volume_map::{Epoch, OperationId, Ring, VolumeId, VolumeMap};
 
 use crate::layout::Layout;
 use crate::limits::{
-    ADVANCES_NEAR_FULL, ADVANCES_PER_TURN, DEVICE_DEPTH, LOG_RESERVE_BLOCKS, REQUESTS_PER_TURN,
+    ADVANCES_NEAR_FULL, ADVANCES_PER_TURN, DEVICE_DEPTH, HOST_RECORD_BYTES, LOG_RESERVE_BLOCKS,
+    REQUESTS_PER_TURN,
 };
 use crate::log::Log;
 use crate::request::Control;
@@ -191,6 +193,13 @@ impl Driver {
 
     fn complete(&mut self, completion: Completion) {
         let Completion { token, op, result } = completion;
+        let is_lost = |error: IoError| {
+            matches!(error.kind, IoErrorKind::Timeout | IoErrorKind::Aborted | IoErrorKind::Gone)
+        };
+        if matches!(op, Op::Write { .. }) && result.err().is_some_and(is_lost) {
+            // Whether a device that is gone still executes the write is unknown: no cluster may be used again.
+            self.map.log_failed();
+        }
         match self.transfers.remove(token.0 as u32) {
             Transfer::Read { request, epoch } => {
                 self.map.leave(epoch);
@@ -216,11 +225,8 @@ impl Driver {
             self.advance(id);
             count += 1;
         }
-        if most == 0
-            && let Some(id) = self.checkpoints.operation()
-        {
-            // The records that it waits for have room, and it releases blocks.
-            self.advance(id);
+        if most == 0 {
+            count += self.advance_checkpoints();
         }
         count
     }
@@ -233,8 +239,12 @@ impl Driver {
             return ADVANCES_PER_TURN;
         }
         let reserve = LOG_RESERVE_BLOCKS.min(blocks / 4);
-        let needed = self.log.blocks_for(self.map.records(Ring::LEADER));
-        if needed + reserve <= self.log.free() { ADVANCES_NEAR_FULL } else { 0 }
+        let Some(free) = self.log.free().checked_sub(reserve) else { return 0 };
+        // Records are encoded to know their bytes only if their greatest number of bytes does not fit.
+        let records = self.map.records(Ring::LEADER);
+        let is_small = self.operator_requests == 0
+            && records.len() as u64 * HOST_RECORD_BYTES <= free * LOG_PAYLOAD_MAX as u64 / 2;
+        if is_small || self.log.blocks_for(records) <= free { ADVANCES_NEAR_FULL } else { 0 }
     }
 
     /// Sends I/Os as far as the queue of the device takes them.
@@ -269,6 +279,8 @@ impl Poller for Driver {
         let mut work = self.take_control();
         work += self.poll(now);
         if self.is_quitting() {
+            // A completion may have continued a copy.
+            self.drop_unsent();
             self.end_if_stopped();
             return Turn::from_count(work);
         }

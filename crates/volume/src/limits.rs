@@ -20,6 +20,9 @@ pub const LOG_SEQUENCE_MAX: u64 = 1 << 55;
 /// Blocks of the log that stay free for the records of one turn while more than half of the log is in use.
 pub const LOG_RESERVE_BLOCKS: u64 = 64;
 
+/// Maximum bytes of a record of an operation of a host: the largest has the state of the blocks of a cluster.
+pub const HOST_RECORD_BYTES: u64 = 320;
+
 /// Maximum operations of hosts in progress. Each has at most two records that are not stable, and the records of all of
 /// them fit in half of the smallest log.
 pub const OPERATIONS_MAX: usize = 1024;

@@ -141,12 +141,8 @@ impl Pool {
         if self.is_closing.swap(true, Ordering::AcqRel) {
             return true;
         }
-        let (reply, ended) = mpsc::channel();
-        // After the end of the driver, the reply is dropped.
-        let _ = self.control.send(Control::Quit { reply });
-        core.wake();
-        let limit = std::time::Duration::from_nanos(QUIT_MAX.0);
-        let is_ended = !matches!(ended.recv_timeout(limit), Err(mpsc::RecvTimeoutError::Timeout));
+        // A driver that has ended has nothing in progress.
+        let is_ended = !matches!(self.begin_quit().wait_for(QUIT_MAX), Ok(None));
         // After this, no user that found the pool open is still submitting a request.
         for core in &self.cores {
             let _ = core.call(|_| ());
@@ -155,6 +151,11 @@ impl Pool {
         // A stopped core has dropped its pollers.
         let _ = core.call(move |core| drop(core.remove(poller)));
         is_ended
+    }
+
+    /// Ends the pool without a root. The answer arrives when none of its I/Os is in progress.
+    pub(crate) fn begin_quit(&self) -> Pending<()> {
+        self.send(|reply| Control::Quit { reply })
     }
 
     fn send<T>(&self, message: impl FnOnce(mpsc::Sender<T>) -> Control) -> Pending<T> {

@@ -13,8 +13,8 @@ use crate::request::Answer;
 /// The state of checkpoints.
 #[derive(Default)]
 pub(super) struct Checkpoints {
-    /// The newest one in progress.
-    running: Option<OperationId>,
+    /// Those in progress: one of the driver, and those of operators, one after the other.
+    running: Vec<OperationId>,
     /// True if an operation waits for a checkpoint.
     pub(super) is_wanted: bool,
     /// Sequence of the log at the last checkpoint.
@@ -36,9 +36,9 @@ impl Checkpoints {
         Self { last, ..Self::default() }
     }
 
-    /// The checkpoint in progress.
-    pub(super) fn operation(&self) -> Option<OperationId> {
-        self.running
+    /// Returns checkpoint `at` of those in progress.
+    pub(super) fn operation(&self, at: usize) -> Option<OperationId> {
+        self.running.get(at).copied()
     }
 }
 
@@ -59,7 +59,7 @@ impl Driver {
         let is_due = 4 * since > self.log.blocks() || self.checkpoints.is_wanted;
         // One checkpoint releases what is below the floor of the older root, and a second one the rest.
         let is_due = is_due || self.is_log_nearly_full() || self.needs_root();
-        is_due && self.checkpoints.running.is_none() && !self.map.is_read_only()
+        is_due && self.checkpoints.running.is_empty() && !self.map.is_read_only()
     }
 
     /// Begins a checkpoint if it is due. The records that it waits for have room in the log
@@ -77,7 +77,7 @@ impl Driver {
     pub(super) fn checkpoint(&mut self, reply: Option<mpsc::Sender<Result<Answer, Error>>>) {
         match self.map.begin(Request::Checkpoint) {
             Ok(id) => {
-                self.checkpoints.running = Some(id);
+                self.checkpoints.running.push(id);
                 self.checkpoints.is_wanted = false;
                 self.operations.insert(id, Running::new(Owner::Checkpoint { reply }));
             }
@@ -90,15 +90,26 @@ impl Driver {
         }
     }
 
+    /// Advances checkpoints while nothing else may be advanced. The records that they wait for have room in the log, and
+    /// they release blocks.
+    pub(super) fn advance_checkpoints(&mut self) -> usize {
+        let before = self.checkpoints.running.len();
+        let mut at = 0;
+        while let Some(id) = self.checkpoints.operation(at) {
+            self.advance(id);
+            // A checkpoint that ended is no longer in the list.
+            at += usize::from(self.checkpoints.operation(at) == Some(id));
+        }
+        before - self.checkpoints.running.len()
+    }
+
     pub(super) fn checkpoint_ended(
         &mut self,
         id: OperationId,
         reply: Option<mpsc::Sender<Result<Answer, Error>>>,
         result: Result<Done, Error>,
     ) {
-        if self.checkpoints.running == Some(id) {
-            self.checkpoints.running = None;
-        }
+        self.checkpoints.running.retain(|running| *running != id);
         if result.is_ok() {
             self.checkpoints.failing = None;
             let keep = self.map.keep_from(Ring::LEADER).unwrap_or(Number(0));

@@ -166,9 +166,7 @@ impl Driver {
 
     /// Ends the pool without a root. I/Os that the device has not taken are not sent.
     fn quit(&mut self, reply: mpsc::Sender<()>) {
-        for io in std::mem::take(&mut self.unsent) {
-            self.transfers.remove(io.token.0 as u32);
-        }
+        self.drop_unsent();
         self.ending = match std::mem::replace(&mut self.ending, Ending::Ended) {
             Ending::Draining(mut replies)
             | Ending::Writing(mut replies)
@@ -178,6 +176,12 @@ impl Driver {
             }
             Ending::No | Ending::Ended => Ending::Quitting(vec![reply]),
         };
+    }
+
+    pub(super) fn drop_unsent(&mut self) {
+        for io in std::mem::take(&mut self.unsent) {
+            self.transfers.remove(io.token.0 as u32);
+        }
     }
 
     /// Continues the end of the pool: first everything in progress, then a root.

@@ -287,16 +287,7 @@ impl Driver {
         }
         let was_copy = running.copy.take().is_some();
         match running.error {
-            Some(error) => {
-                // Whether a device that is gone has executed a write is unknown. No cluster may be used again.
-                if matches!(
-                    error.kind,
-                    IoErrorKind::Timeout | IoErrorKind::Aborted | IoErrorKind::Gone
-                ) {
-                    self.map.log_failed();
-                }
-                self.map.failed(id);
-            }
+            Some(_) => self.map.failed(id),
             None => self.map.completed(id),
         }
         if was_copy {

@@ -165,6 +165,66 @@ fn a_write_that_waits_for_space_fails_in_time_although_space_is_used_by_others()
 }
 
 #[test]
+fn a_full_log_gets_free_beside_checkpoints_of_operators() {
+    let device = drive(64, 1);
+    let layout = small(&*device, 64, 16);
+    let mut world = World::create(device, &layout);
+    let volume = world.create_volume("vm1", 640);
+    let mut answers = Vec::new();
+    for round in 0..200 {
+        let block = round % 8 * 64;
+        world.write(volume, block, &[round + 1], CACHED).expect("written");
+        let writes = [world.submit(volume, super::world::write_op(block + 1, &[7], CACHED))];
+        answers.extend((0..2).map(|_| world.send(Request::Checkpoint)));
+        for token in writes {
+            world.until(|world| world.take(token)).result.expect("written");
+        }
+        world.discard(volume, block, 64);
+    }
+    for answer in answers {
+        world.until(|_| answer.poll().expect("the pool runs")).expect("a root was written");
+    }
+}
+
+#[test]
+fn a_pool_that_ends_waits_only_for_the_device() {
+    // A copy is read when the pool ends: its write must not begin.
+    for turns in 0..8 {
+        let (mut world, layout) = world();
+        let volume = world.create_volume("vm1", 640);
+        world.write(volume, 0, &[1, 2], CACHED).expect("written");
+        world.snapshot(volume, "before");
+        let all = blocks(layout.header.data_at, layout.header.bytes - layout.header.data_at);
+        let slow = Effect::Delay(strake_units::Nanos(1_000_000));
+        world.device.plan().add(Rule::new(Ops::READ, slow).within(all));
+        world.submit(volume, super::world::write_op(1, &[9], CACHED));
+        (0..turns).for_each(|_| world.turn());
+        let quit = world.pool().begin_quit();
+        for _ in 0..100 {
+            world.turn();
+        }
+        assert_eq!(quit.poll().expect("it answers"), Some(()), "after {turns} turns");
+    }
+}
+
+#[test]
+fn a_write_that_a_lost_device_may_execute_later_ends_all_changes() {
+    let (mut world, layout) = world();
+    let volume = world.create_volume("vm1", 640);
+    world.write(volume, 0, &[1; 64], CACHED).expect("written");
+    let all = blocks(layout.header.data_at, layout.header.bytes - layout.header.data_at);
+    let timeout = Effect::Fail(IoErrorKind::Timeout);
+    let read = world.device.plan().add(Rule::new(Ops::READ, timeout).within(all));
+    world.run(volume, super::world::read_op(0, 1)).expect_err("the read fails");
+    assert!(!world.status().is_read_only, "a read changes nothing");
+    world.device.plan().remove(read);
+    world.device.plan().add(Rule::new(Ops::WRITE, timeout).within(all));
+    let error = world.write(volume, 3, &[2], CACHED).expect_err("the write fails");
+    assert_eq!(error.kind, IoErrorKind::Timeout);
+    assert!(world.status().is_read_only, "its cluster must not be used again");
+}
+
+#[test]
 fn every_request_is_answered_when_the_pool_ends() {
     let (mut world, layout) = world();
     let volume = world.create_volume("vm1", 640);

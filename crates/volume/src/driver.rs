@@ -247,12 +247,6 @@ impl Driver {
         if is_small || self.log.blocks_for(records) <= free { ADVANCES_NEAR_FULL } else { 0 }
     }
 
-    /// Sends I/Os as far as the queue of the device takes them.
-    fn flush_unsent(&mut self, now: Nanos) {
-        self.device.submit_batch(&mut self.unsent);
-        self.device.ring_doorbell(now);
-    }
-
     /// Wakes the cores of users with answers.
     fn wake_users(&mut self) {
         for port in self.ports.iter_mut().flatten() {
@@ -278,7 +272,7 @@ impl Poller for Driver {
         self.now = now;
         let mut work = self.take_control();
         work += self.poll(now);
-        if self.is_quitting() {
+        if matches!(self.ending, Ending::Quitting(_)) {
             // A completion may have continued a copy.
             self.drop_unsent();
             self.end_if_stopped();
@@ -293,7 +287,8 @@ impl Poller for Driver {
         work += self.settle_starved();
         work += self.write_log();
         work += self.begin_checkpoint();
-        self.flush_unsent(now);
+        self.device.submit_batch(&mut self.unsent);
+        self.device.ring_doorbell(now);
         self.wake_users();
         self.end_if_stopped();
         Turn::from_count(work)

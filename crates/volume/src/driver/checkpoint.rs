@@ -90,8 +90,8 @@ impl Driver {
         }
     }
 
-    /// Advances checkpoints while nothing else may be advanced. The records that they wait for have room in the log, and
-    /// they release blocks.
+    /// Advances checkpoints while nothing else may be advanced. The records that they wait for have room in the log,
+    /// and they release blocks.
     pub(super) fn advance_checkpoints(&mut self) -> usize {
         let before = self.checkpoints.running.len();
         let mut at = 0;

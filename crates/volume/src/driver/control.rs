@@ -32,11 +32,6 @@ impl Driver {
         matches!(self.ending, Ending::No)
     }
 
-    /// True while the pool ends without a root.
-    pub(super) fn is_quitting(&self) -> bool {
-        matches!(self.ending, Ending::Quitting(_))
-    }
-
     /// Takes messages of control threads.
     pub(super) fn take_control(&mut self) -> usize {
         let mut count = 0;

@@ -277,7 +277,9 @@ impl Driver {
             let blocks = Blocks { first: (first % per) as u16, count: count as u16 };
             let volume = request.volume;
             let begun = if is_discard {
-                self.discard_cluster(at, volume, (first / per) as u32, blocks)
+                let (index, core) = ((first / per) as u32, Ring::LEADER);
+                let discard = Request::Discard { volume, index, blocks, core };
+                self.begin_part(at, discard, HostPart { offset: 0, count: 0 })
             } else {
                 self.write_cluster(at, volume, (first / per) as u32, blocks)
             };
@@ -323,12 +325,6 @@ impl Driver {
                 self.begin_part(at, write, part)
             }
         }
-    }
-
-    /// Begins the discard of blocks of one cluster. False if there is no room for an operation.
-    fn discard_cluster(&mut self, at: u32, volume: VolumeId, index: u32, blocks: Blocks) -> bool {
-        let discard = Request::Discard { volume, index, blocks, core: Ring::LEADER };
-        self.begin_part(at, discard, HostPart { offset: 0, count: 0 })
     }
 
     fn begin_part(&mut self, request: u32, what: Request, part: HostPart) -> bool {

@@ -4,11 +4,12 @@
 //! is in use, a refusal is a defect of this crate.
 
 use crate::blocks::{Blocks, Partial};
+use crate::clusters::Home;
 use crate::error::{Error, ErrorKind};
 use crate::ids::{ClusterId, LeafId, VolumeId};
 use crate::limits::GROUP_MAX;
 use crate::record::{Change, Record, SpacePolicy, VolumesChange};
-use crate::tables::{Home, Leaf, Tables, UNMAPPED, Volume, VolumeKind};
+use crate::tables::{Leaf, Tables, UNMAPPED, Volume, VolumeKind};
 
 use strake_units::Name;
 
@@ -82,7 +83,7 @@ impl Tables {
     /// Returns the partial state of a cluster that entries refer to, after a check of the blocks.
     fn in_use(&self, cluster: ClusterId, blocks: Blocks) -> Result<Option<&Partial>, Error> {
         let cluster = self.cluster(cluster)?;
-        if self.counts[cluster.at()] == 0 {
+        if self.clusters.count(cluster) == 0 {
             return wrong("cluster", u64::from(cluster.0));
         }
         if blocks.count == 0 || blocks.end() > u32::from(self.shape.cluster_blocks) {
@@ -94,7 +95,7 @@ impl Tables {
     /// Does the same for a cluster with one reference: other entries must not see the change.
     fn in_use_once(&self, cluster: ClusterId, blocks: Blocks) -> Result<Option<&Partial>, Error> {
         let partial = self.in_use(cluster, blocks)?;
-        let is_shared = self.counts[cluster.at()] > 1;
+        let is_shared = self.clusters.count(cluster) > 1;
         if is_shared { wrong("cluster", u64::from(cluster.0)) } else { Ok(partial) }
     }
 
@@ -106,11 +107,11 @@ impl Tables {
         let Some(slot) = slot.filter(|_| is_in) else {
             return wrong("index", u64::from(index));
         };
-        let leaf = self.leaf_mut(slot);
-        if leaf.references != 1 {
+        if self.leaf(slot).references != 1 {
             return wrong("index", u64::from(index));
         }
-        let old = std::mem::replace(&mut leaf.entries[usize::from(entry)], to);
+        let old = self.set_leaf_entry(slot, entry, to);
+        // A root has no numbers of mapped clusters, so the volume need not be kept.
         let volume = self.volumes.get_mut(&id).expect("its root has the leaf");
         volume.mapped -= u32::from(old != UNMAPPED);
         volume.mapped += u32::from(to != UNMAPPED);
@@ -119,7 +120,7 @@ impl Tables {
 
     fn unused(&self, cluster: ClusterId) -> Result<ClusterId, Error> {
         let cluster = self.cluster(cluster)?;
-        let is_used = self.counts[cluster.at()] > 0;
+        let is_used = self.clusters.count(cluster) > 0;
         if is_used { wrong("cluster", u64::from(cluster.0)) } else { Ok(cluster) }
     }
 
@@ -133,15 +134,15 @@ impl Tables {
         let base = partial.as_ref().and_then(|partial| partial.base);
         if let Some(base) = base {
             let base = self.cluster(base)?;
-            if self.counts[base.at()] == 0 || self.partial(base).is_some() {
+            if self.clusters.count(base) == 0 || self.partial(base).is_some() {
                 return wrong("base", u64::from(base.0));
             }
-            self.counts[base.at()] += 1;
+            self.clusters.add_reference(base);
         }
-        self.counts[cluster.at()] = 1;
+        self.clusters.set_count(cluster, 1);
         self.free.remove(cluster);
-        self.homes[cluster.at()] = home;
-        self.partials[cluster.at()] = partial;
+        self.clusters.set_home(cluster, home);
+        self.clusters.set_partial(cluster, partial);
         Ok(())
     }
 
@@ -152,9 +153,10 @@ impl Tables {
         home: Home,
         dropped: &mut Dropped,
     ) {
-        self.homes[cluster.at()] = home;
+        self.clusters.set_home(cluster, home);
         let is_whole = partial.is_whole(self.shape.cluster_blocks);
-        self.partials[cluster.at()] = (!is_whole).then(|| Box::new(partial));
+        let partial_now = (!is_whole).then(|| Box::new(partial));
+        self.clusters.set_partial(cluster, partial_now);
         if is_whole {
             dropped.clusters.extend(partial.base);
         }
@@ -177,10 +179,10 @@ impl Tables {
         let empty = vec![UNMAPPED; usize::from(self.shape.leaf_entries)].into_boxed_slice();
         let entries = old.map_or(empty, |slot| self.leaf(slot).entries.clone());
         for cluster in entries.iter().filter(|cluster| **cluster != UNMAPPED) {
-            self.counts[*cluster as usize] += 1;
+            self.clusters.add_reference(ClusterId(*cluster));
         }
         let slot = self.insert_leaf(Leaf { id, references: 1, given_up: 0, entries });
-        if let Some(volume) = self.volumes.get_mut(&volume) {
+        if let Some(volume) = self.volume_mut(volume) {
             volume.leaves += u32::from(old.is_none());
             volume.root[at as usize] = Some(slot);
         }
@@ -195,7 +197,7 @@ impl Tables {
         let Some(slot) = self.root_entry(id, at)? else { return wrong("at", u64::from(at)) };
         let entries = &self.leaf(slot).entries;
         let mapped = entries.iter().filter(|entry| **entry != UNMAPPED).count() as u32;
-        if let Some(volume) = self.volumes.get_mut(&id) {
+        if let Some(volume) = self.volume_mut(id) {
             volume.leaves -= 1;
             volume.root[at as usize] = None;
             volume.mapped = volume.mapped.saturating_sub(mapped);
@@ -287,7 +289,7 @@ impl Tables {
             VolumesChange::Size { volume, blocks } => self.resize(*volume, *blocks)?,
             VolumesChange::Policy { volume, policy } => {
                 self.known(*volume)?;
-                if let Some(volume) = self.volumes.get_mut(volume) {
+                if let Some(volume) = self.volume_mut(*volume) {
                     volume.policy = *policy;
                 }
             }
@@ -338,7 +340,7 @@ impl Tables {
         for slot in root.iter().flatten() {
             self.leaf_mut(*slot).references += 1;
         }
-        if let Some(volume) = self.volumes.get_mut(&id) {
+        if let Some(volume) = self.volume_mut(id) {
             (volume.root, volume.mapped, volume.leaves) = (root, mapped, leaves);
         }
         Ok(())
@@ -353,9 +355,9 @@ impl Tables {
         if blocks == 0 || blocks > self.shape.volume_blocks_max() || is_cut || is_large {
             return wrong("blocks", blocks);
         }
-        if let Some(volume) = self.volumes.get_mut(&id) {
+        self.root_entries = self.root_entries - known.root.len() + leaves;
+        if let Some(volume) = self.volume_mut(id) {
             volume.blocks = blocks;
-            self.root_entries = self.root_entries - volume.root.len() + leaves;
             volume.root.resize(leaves, None);
         }
         Ok(())

@@ -14,6 +14,20 @@ const CRC_BYTES: usize = 4;
 pub(crate) struct Writer(Vec<u8>);
 
 impl Writer {
+    /// Continues after these bytes.
+    pub(crate) fn after(bytes: Vec<u8>) -> Self {
+        Self(bytes)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Returns the bytes without a CRC.
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        self.0
+    }
+
     pub(crate) fn bytes(&mut self, bytes: &[u8]) {
         self.0.extend_from_slice(bytes);
     }

@@ -52,7 +52,7 @@ impl MapState {
         };
         let leaf = self.tables.leaf(slot);
         let is_leaf_shared = leaf.references + leaf.given_up > 1;
-        let is_shared = is_leaf_shared || self.tables.counts[cluster.at()] > 1;
+        let is_shared = is_leaf_shared || self.tables.clusters.count(cluster) > 1;
         match (self.tables.partial(cluster), is_shared) {
             (None, true) => Found::Shared(cluster),
             (Some(_), true) => Found::SharedPartial(cluster),

@@ -6,10 +6,12 @@ use crate::error::{Error, ErrorKind};
 use crate::ids::{ClusterId, LeafId, Number, Ring, VolumeId};
 use crate::record::SpacePolicy;
 use crate::shape::Shape;
-use crate::state::{MapState, Reference};
+#[cfg(test)]
+use crate::state::MapState;
 use strake_units::name::NAME_BYTES_MAX;
 
-use crate::tables::{Home, Leaf, Tables, UNMAPPED, Volume, VolumeKind};
+use crate::clusters::Home;
+use crate::tables::{Leaf, Tables, UNMAPPED, Volume, VolumeKind};
 
 const MAGIC: [u8; 8] = *b"STRKVMAP";
 const VERSION: u16 = 1;
@@ -26,10 +28,12 @@ pub struct Image {
 
 impl Image {
     /// Returns the image of a map at this time, without the references that records below the floors gave up.
+    #[cfg(test)]
     pub(crate) fn of(map: &MapState, floors: &[Number]) -> Self {
-        let mut tables = map.tables.clone();
+        let mut tables = Tables { frozen: None, ..map.tables.clone() };
+        tables.clusters.thaw();
         for given_up in map.given_up.iter().flatten() {
-            if let Reference::Cluster(cluster) = given_up.what {
+            if let crate::state::Reference::Cluster(cluster) = given_up.what {
                 tables.release(cluster, given_up.by);
             }
         }
@@ -42,13 +46,6 @@ impl Image {
     #[must_use]
     pub fn sequence(&self) -> u64 {
         self.sequence
-    }
-
-    /// Returns the sequence of an encoded image. `None` if the bytes are no image.
-    #[must_use]
-    pub fn sequence_of(bytes: &[u8]) -> Option<u64> {
-        let rest = bytes.strip_prefix(&MAGIC)?.get(2..)?;
-        rest.first_chunk::<8>().map(|sequence| u64::from_le_bytes(*sequence))
     }
 
     /// The first record number of a ring that the image lacks. `None` if there is no such ring.
@@ -64,44 +61,15 @@ impl Image {
     }
 
     /// Returns the bytes of the image. Images of equal maps have equal bytes.
-    #[must_use]
-    pub fn encode(&self) -> Vec<u8> {
-        let (tables, shape) = (&self.tables, self.tables.shape);
-        let mut out = Writer::default();
-        out.bytes(&MAGIC);
-        out.u16(VERSION);
-        out.u64(self.sequence);
-        out.u32(self.start);
-        out.u32(shape.clusters);
-        out.u16(shape.cluster_blocks);
-        out.u16(shape.leaf_entries);
-        out.u8(shape.rings);
-        self.floors.iter().for_each(|floor| out.u64(floor.0));
-        out.u8(u8::from(self.previous.is_some()));
-        self.previous.iter().flatten().for_each(|floor| out.u64(floor.0));
-        out.u32(tables.next_volume);
-        out.u32(tables.slots.len() as u32);
-        for (id, slot) in &tables.slots {
-            out.u64(id.0);
-            tables.leaf(*slot).entries.iter().for_each(|entry| out.u32(*entry));
-        }
-        out.u32(tables.volumes.len() as u32);
-        for (id, volume) in &tables.volumes {
-            put_volume(&mut out, tables, *id, volume);
-        }
-        for (count, home) in tables.counts.iter().zip(&tables.homes) {
-            out.u32(*count);
-            out.u8(home.ring.0);
-            out.u64(home.number.0);
-        }
-        let partials = tables.partials.iter().enumerate();
-        let partials = partials.filter_map(|(at, partial)| Some((at as u32, partial.as_ref()?)));
-        out.u32(partials.clone().count() as u32);
-        for (cluster, partial) in partials {
-            out.u32(cluster);
-            out.partial(partial, shape.cluster_blocks);
-        }
-        out.finish()
+    #[cfg(test)]
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut tables = self.tables.clone();
+        let head = Head { sequence: self.sequence, start: self.start, floors: &self.floors };
+        let head = head.encode(self.previous.as_deref(), &tables);
+        tables.freeze(head, &self.floors, std::iter::empty());
+        let mut bytes = Vec::new();
+        while !tables.root_piece(&mut bytes, usize::MAX) {}
+        bytes
     }
 
     /// Reads an image, and recounts its references.
@@ -147,7 +115,9 @@ impl Image {
         let tables = &self.tables;
         let field = |name, recorded| Err(ErrorKind::Field { name, recorded }.into());
         let counted = tables.recount();
-        let wrong = (0..).zip(counted.iter().zip(&tables.counts)).find(|(_, (is, has))| is != has);
+        let wrong = (0..)
+            .zip(counted.iter().zip(tables.clusters.counts()))
+            .find(|(_, (is, has))| is != has);
         if let Some((_, (_, recorded))) = wrong {
             return field("count", u64::from(*recorded));
         }
@@ -162,6 +132,36 @@ impl Image {
         let (ring, number) = leaf.record();
         let most = self.floors.iter().max();
         self.floors.get(ring.at()).or(most).is_some_and(|floor| number < *floor)
+    }
+}
+
+/// The first fields of an image.
+pub(crate) struct Head<'a> {
+    pub(crate) sequence: u64,
+    /// The number of the start that wrote it.
+    pub(crate) start: u32,
+    pub(crate) floors: &'a [Number],
+}
+
+impl Head<'_> {
+    /// Returns the fields before the first leaf. `previous` has the floors of the other root.
+    pub(crate) fn encode(&self, previous: Option<&[Number]>, tables: &Tables) -> Vec<u8> {
+        let shape = tables.shape;
+        let mut out = Writer::default();
+        out.bytes(&MAGIC);
+        out.u16(VERSION);
+        out.u64(self.sequence);
+        out.u32(self.start);
+        out.u32(shape.clusters);
+        out.u16(shape.cluster_blocks);
+        out.u16(shape.leaf_entries);
+        out.u8(shape.rings);
+        self.floors.iter().for_each(|floor| out.u64(floor.0));
+        out.u8(u8::from(previous.is_some()));
+        previous.into_iter().flatten().for_each(|floor| out.u64(floor.0));
+        out.u32(tables.next_volume);
+        out.u32(tables.slots.len() as u32);
+        out.into_bytes()
     }
 }
 
@@ -189,7 +189,8 @@ impl Shape {
     }
 }
 
-fn put_volume(out: &mut Writer, tables: &Tables, id: VolumeId, volume: &Volume) {
+/// Writes a volume up to its first leaf reference.
+pub(crate) fn put_volume(out: &mut Writer, id: VolumeId, volume: &Volume) {
     out.u32(id.0);
     out.name(&volume.name);
     out.u64(volume.blocks);
@@ -199,9 +200,12 @@ fn put_volume(out: &mut Writer, tables: &Tables, id: VolumeId, volume: &Volume) 
     out.u32(volume.seed);
     // No volume has the identifier 0.
     out.u32(volume.origin.map_or(0, |origin| origin.0));
-    let id_of = |slot: &Option<u32>| slot.map_or(0, |slot| tables.leaf(slot).id.0);
     out.u32(volume.root.len() as u32);
-    volume.root.iter().for_each(|slot| out.u64(id_of(slot)));
+}
+
+/// Writes a leaf reference: the identifier of the leaf, or 0.
+pub(crate) fn put_root_entry(out: &mut Writer, leaf: u64) {
+    out.u64(leaf);
 }
 
 fn get_floors(from: &mut Reader<'_>, shape: Shape) -> Result<Vec<Number>, Error> {
@@ -288,8 +292,8 @@ fn get_clusters(from: &mut Reader<'_>, tables: &mut Tables) -> Result<(), Error>
         let ring = Ring(from.u8("home ring")?);
         from.require("home ring", u64::from(ring.0), ring.0 < shape.rings)?;
         let number = from.number("home number")?;
-        tables.counts[at as usize] = count;
-        tables.homes[at as usize] = Home { ring, number };
+        tables.clusters.set_count(ClusterId(at), count);
+        tables.clusters.set_home(ClusterId(at), Home { ring, number });
         if count > 0 {
             tables.free.remove(ClusterId(at));
         }
@@ -297,10 +301,11 @@ fn get_clusters(from: &mut Reader<'_>, tables: &mut Tables) -> Result<(), Error>
     let partials = from.u32("partials")?;
     for _ in 0..partials {
         let cluster = from.u32("partial cluster")?;
-        let in_use = tables.counts.get(cluster as usize).is_some_and(|count| *count > 0);
+        let in_use = tables.clusters.counts().get(cluster as usize).is_some_and(|count| *count > 0);
         from.require("partial cluster", u64::from(cluster), in_use)?;
         let partial = from.partial(shape)?;
-        let is_new = tables.partials[cluster as usize].replace(Box::new(partial)).is_none();
+        let is_new =
+            tables.clusters.set_partial(ClusterId(cluster), Some(Box::new(partial))).is_none();
         from.require("partial cluster", u64::from(cluster), is_new)?;
     }
     tables.check_bases()
@@ -311,7 +316,7 @@ impl Tables {
     pub(crate) fn recount(&self) -> Vec<u32> {
         let mut counted = vec![0; self.shape.clusters as usize];
         let entries = self.leaves.iter().flatten().flat_map(|leaf| leaf.entries.iter());
-        let bases = self.partials.iter().flatten().filter_map(|partial| partial.base);
+        let bases = self.clusters.partials().filter_map(|partial| partial.base);
         let mapped = entries.copied().filter(|entry| *entry != UNMAPPED);
         mapped.chain(bases.map(|base| base.0)).for_each(|cluster| counted[cluster as usize] += 1);
         counted
@@ -319,8 +324,8 @@ impl Tables {
 
     /// Refuses partial bases: a read must need at most one partial cluster.
     pub(crate) fn check_bases(&self) -> Result<(), Error> {
-        let mut bases = self.partials.iter().flatten().filter_map(|partial| partial.base);
-        let is_whole = |base: &ClusterId| self.partials.get(base.at()).is_some_and(Option::is_none);
+        let mut bases = self.clusters.partials().filter_map(|partial| partial.base);
+        let is_whole = |base: &ClusterId| self.clusters.partial(*base).is_none();
         let wrong = bases.find(|base| !is_whole(base));
         let field = |base: ClusterId| ErrorKind::Field { name: "base", recorded: base.0.into() };
         wrong.map_or(Ok(()), |base| Err(field(base).into()))

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::ids::{Number, Ring, VolumeId};
+use crate::ids::{ClusterId, Number, Ring, VolumeId};
 use crate::operation::Wait;
 use crate::record::Change;
 use crate::state::{MapState, Reference};
@@ -109,7 +109,7 @@ impl MapState {
         let Some(volume) = self.tables.volumes.get(&id) else { return 0 };
         let (Some(slot), Some(cluster)) = self.tables.lookup(volume, index) else { return 0 };
         let leaf = self.tables.leaf(slot);
-        i64::from(leaf.references == 1 && self.tables.counts[cluster.at()] == 1)
+        i64::from(leaf.references == 1 && self.tables.clusters.count(cluster) == 1)
     }
 
     /// Returns the wait of a change of a mapped entry of a reserved volume, before it takes a cluster: the end of a
@@ -119,7 +119,7 @@ impl MapState {
         let volume = self.tables.serving(id).filter(|volume| is_reserved(volume))?;
         let (Some(slot), Some(cluster)) = self.tables.lookup(volume, index) else { return None };
         let leaf = self.tables.leaf(slot);
-        if leaf.references > 1 || leaf.given_up == 0 || self.tables.counts[cluster.at()] > 1 {
+        if leaf.references > 1 || leaf.given_up == 0 || self.tables.clusters.count(cluster) > 1 {
             return None;
         }
         let is_of_leaf = |what: Reference| what == Reference::Leaf(leaf.id);
@@ -137,7 +137,8 @@ impl MapState {
             return 0;
         }
         let mapped = leaf.entries.iter().filter(|entry| **entry != UNMAPPED);
-        mapped.filter(|cluster| self.tables.counts[**cluster as usize] == 1).count() as u64
+        mapped.filter(|cluster| self.tables.clusters.count(ClusterId(**cluster)) == 1).count()
+            as u64
     }
 
     /// Ends reservations whose record is stable, unless the volume is reserved again.

@@ -184,12 +184,13 @@ pub enum Step {
     Flush,
     /// Wait as the pace of background work requires.
     Pace,
-    /// Write a root; the write must be stable.
+    /// Write a root; the write must be stable. [`VolumeMap::root_piece`](crate::VolumeMap::root_piece) returns its
+    /// bytes.
     WriteRoot {
         /// The slot of the root, one of two.
         place: u8,
-        /// The bytes of the root.
-        bytes: Vec<u8>,
+        /// The sequence of the root.
+        sequence: u64,
         /// The first record number of each ring that the root lacks. All earlier records are stable.
         floors: Vec<Number>,
     },

@@ -1,5 +1,6 @@
 //! A start: the newest root, and the log from its floors on.
 
+use crate::clusters::Home;
 use crate::error::{Error, ErrorKind};
 use crate::ids::{ClusterId, Number, Ring, Start};
 use crate::image::Image;
@@ -8,7 +9,7 @@ use crate::log::{check_next, is_from};
 use crate::record::{Change, Record};
 use crate::shape::Shape;
 use crate::state::MapState;
-use crate::tables::{Home, Tables};
+use crate::tables::Tables;
 use crate::volume_map::VolumeMap;
 
 /// The records of one ring that are not yet applied.
@@ -150,7 +151,7 @@ impl VolumeMap {
             next = vec![most; usize::from(rings)];
             floors.clear();
             // No record of an earlier ring is replayed over the roots that must be written first.
-            tables.homes.fill(Home { ring: Ring::LEADER, number: Number(0) });
+            tables.clusters.reset_homes();
         }
         let mut map = MapState::of(tables, &next, floors, (image.sequence + 1, start));
         map.roots_due = ROOTS - map.floors.len();

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use crate::clusters::Home;
 use crate::epoch::{Epoch, Epochs};
 use crate::error::ErrorKind;
 use crate::ids::{ClusterId, LeafId, Number, Ring, Start, VolumeId};
@@ -9,7 +10,7 @@ use crate::limits::ROOTS;
 use crate::needs::Needs;
 use crate::operation::Wait;
 use crate::record::{Change, Record};
-use crate::tables::{Home, Tables};
+use crate::tables::Tables;
 use crate::waiting::Changes;
 
 /// The state of a ring of records.
@@ -272,7 +273,7 @@ impl MapState {
     /// A free cluster is immediately usable in the ring of its last record, and in another ring when this record is
     /// below the floors of both roots: then no start replays it.
     fn is_usable(&self, cluster: ClusterId, ring: Ring) -> bool {
-        let home = self.tables.homes[cluster.at()];
+        let home = self.tables.clusters.home(cluster);
         let below = |floors: &Vec<Number>| home.number < floors[home.ring.at()];
         home.ring == ring || self.floors.iter().all(below)
     }

@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use strake_units::Name;
 
 use crate::blocks::{Blocks, Partial};
+use crate::clusters::{Clusters, Home, Released};
 use crate::free::FreeSet;
-use crate::ids::{ClusterId, LeafId, Number, Ring, VolumeId};
+use crate::ids::{ClusterId, LeafId, VolumeId};
 use crate::record::SpacePolicy;
+use crate::root::Frozen;
 use crate::shape::Shape;
 
 /// An entry without a cluster.
@@ -58,13 +60,6 @@ pub(crate) struct Leaf {
     pub(crate) entries: Box<[u32]>,
 }
 
-/// The record that changed a cluster last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Home {
-    pub(crate) ring: Ring,
-    pub(crate) number: Number,
-}
-
 /// The source of blocks for a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
@@ -98,15 +93,14 @@ pub(crate) struct Tables {
     pub(crate) leaves: Vec<Option<Leaf>>,
     pub(crate) slots: BTreeMap<LeafId, u32>,
     pub(crate) empty_slots: Vec<u32>,
-    pub(crate) counts: Vec<u32>,
-    pub(crate) partials: Vec<Option<Box<Partial>>>,
-    pub(crate) homes: Vec<Home>,
+    pub(crate) clusters: Clusters,
     pub(crate) free: FreeSet,
+    /// The checkpoint whose root is being written.
+    pub(crate) frozen: Option<Box<Frozen>>,
 }
 
 impl Tables {
     pub(crate) fn new(shape: Shape) -> Self {
-        let clusters = shape.clusters as usize;
         Self {
             shape,
             volumes: BTreeMap::new(),
@@ -117,10 +111,9 @@ impl Tables {
             leaves: Vec::new(),
             slots: BTreeMap::new(),
             empty_slots: Vec::new(),
-            counts: vec![0; clusters],
-            partials: vec![None; clusters],
-            homes: vec![Home { ring: Ring::LEADER, number: Number(0) }; clusters],
+            clusters: Clusters::new(shape.clusters as usize),
             free: FreeSet::all(shape.clusters),
+            frozen: None,
         }
     }
 
@@ -133,8 +126,21 @@ impl Tables {
         self.leaves[slot as usize].as_ref().expect("a slot in a root holds a leaf")
     }
 
+    /// Returns a leaf whose references change. Its entries change only with [`set_leaf_entry`](Self::set_leaf_entry).
     pub(crate) fn leaf_mut(&mut self, slot: u32) -> &mut Leaf {
         self.leaves[slot as usize].as_mut().expect("a slot in a root holds a leaf")
+    }
+
+    /// Sets an entry of a leaf, and returns the previous one.
+    pub(crate) fn set_leaf_entry(&mut self, slot: u32, entry: u16, to: u32) -> u32 {
+        self.keep_leaf(slot);
+        std::mem::replace(&mut self.leaf_mut(slot).entries[usize::from(entry)], to)
+    }
+
+    /// Returns a volume for a change.
+    pub(crate) fn volume_mut(&mut self, id: VolumeId) -> Option<&mut Volume> {
+        self.keep_volume(id);
+        self.volumes.get_mut(&id)
     }
 
     /// Returns the leaf slot and the cluster of part `index` of a volume, in constant time at any depth of snapshots.
@@ -146,7 +152,7 @@ impl Tables {
     }
 
     pub(crate) fn partial(&self, cluster: ClusterId) -> Option<&Partial> {
-        self.partials[cluster.at()].as_deref()
+        self.clusters.partial(cluster)
     }
 
     /// Returns the source of block `block` of the cluster of an entry.
@@ -179,6 +185,7 @@ impl Tables {
     /// Removes a volume from the tables and from their sums.
     pub(crate) fn remove_volume(&mut self, id: VolumeId) {
         self.hide_volume(id);
+        self.keep_volume(id);
         if let Some(volume) = self.volumes.remove(&id) {
             self.root_entries -= volume.root.len();
         }
@@ -186,6 +193,7 @@ impl Tables {
 
     /// Marks the volume as being deleted, so that its name is free.
     pub(crate) fn hide_volume(&mut self, id: VolumeId) {
+        self.keep_volume(id);
         let Some(volume) = self.volumes.get_mut(&id).filter(|volume| !volume.is_dying) else {
             return;
         };
@@ -210,23 +218,24 @@ impl Tables {
     }
 
     pub(crate) fn remove_leaf(&mut self, slot: u32) -> Leaf {
+        self.keep_leaf(slot);
         let leaf = self.leaves[slot as usize].take().expect("a slot in a root holds a leaf");
         self.slots.remove(&leaf.id);
-        self.empty_slots.push(slot);
+        self.give_slot_back(slot, leaf.id);
         leaf
     }
 
     /// Removes one reference, which the record `home` gave up.
     pub(crate) fn release(&mut self, cluster: ClusterId, home: Home) {
-        self.homes[cluster.at()] = home;
-        let count = &mut self.counts[cluster.at()];
-        *count = count.checked_sub(1).expect("a reference is given up once");
-        if *count == 0 {
-            self.free.insert(cluster);
-            let base = self.partials[cluster.at()].take().and_then(|partial| partial.base);
-            if let Some(base) = base {
-                self.release(base, home);
-            }
+        let mut next = Some(cluster);
+        while let Some(cluster) = next {
+            next = match self.clusters.release(cluster, home) {
+                Released::InUse => None,
+                Released::Free { base } => {
+                    self.free.insert(cluster);
+                    base
+                }
+            };
         }
     }
 }

@@ -330,6 +330,13 @@ impl VolumeMap {
         self.waiting.wake(id);
     }
 
+    /// Appends the next bytes of the root that a released [`Step::WriteRoot`](crate::Step::WriteRoot) writes, about as
+    /// many as `bytes_max`, and returns true if these are the last ones. The pieces form an [`Image`](crate::Image) of
+    /// the map at the time of the checkpoint, whatever happens between them.
+    pub fn root_piece(&mut self, out: &mut Vec<u8>, bytes_max: usize) -> bool {
+        self.state.tables.root_piece(out, bytes_max)
+    }
+
     /// Cancels an operation that waits for space or a checkpoint, or a snapshot, rollback or resize before its record
     /// is appended. When advanced, an operation that waited for space fails with [`ErrorKind::NoSpace`], and any other
     /// with [`ErrorKind::Cancelled`]. A released hold or pace step is withdrawn: the driver lets the core continue, and

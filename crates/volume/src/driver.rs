@@ -35,11 +35,13 @@ mod checkpoint;
 mod control;
 mod records;
 mod requests;
+mod roots;
 mod steps;
 
 use checkpoint::Checkpoints;
 use control::Ending;
 use requests::HostRequest;
+use roots::RootWrite;
 use steps::{Copies, Running, Sweeps};
 
 /// The I/O of the device below for which a completion arrives.
@@ -97,6 +99,7 @@ pub(crate) struct Driver {
     now: Nanos,
     log_write: Option<records::Writing>,
     checkpoints: Checkpoints,
+    root: Option<RootWrite>,
     /// The sizes of volumes that have devices.
     sizes: BTreeMap<VolumeId, Arc<AtomicU64>>,
     ending: Ending,
@@ -134,6 +137,7 @@ impl Driver {
             now: Nanos(0),
             log_write: None,
             checkpoints,
+            root: None,
             sizes: BTreeMap::new(),
             ending: Ending::No,
             operator_requests: 0,
@@ -286,6 +290,7 @@ impl Poller for Driver {
         work += self.advance_woken();
         work += self.settle_starved();
         work += self.write_log();
+        work += self.write_root();
         work += self.begin_checkpoint();
         self.device.submit_batch(&mut self.unsent);
         self.device.ring_doorbell(now);
@@ -297,6 +302,7 @@ impl Poller for Driver {
     fn sleep(&self, sleep: &mut Sleep) {
         let has_work = !self.unsent.is_empty()
             || !self.paced.is_empty()
+            || self.is_root_due()
             || (self.map.woken().is_some() && self.advances_allowed() > 0)
             || self.ports.iter().flatten().any(|port| !port.requests.is_empty());
         if has_work {

@@ -63,6 +63,15 @@ pub const DISCARD_WINDOW: u32 = 64;
 /// Bytes of one I/O during a start or a checkpoint.
 pub const TRANSFER_BYTES: usize = 1 << 20;
 
+/// Bytes of a root that one turn encodes. Tests use small pieces, so that small roots have several.
+pub const ROOT_PIECE_BYTES: usize = if cfg!(test) { 512 } else { 16 << 10 };
+
+/// Bytes of one write of a root.
+pub const ROOT_WRITE_BYTES: usize = if cfg!(test) { 4 << 10 } else { 256 << 10 };
+
+/// Writes of a root in progress.
+pub const ROOT_WRITES_MAX: u32 = 4;
+
 /// Time for which a write waits for a free cluster, unless volumes are being deleted.
 pub const STARVED_MAX: Nanos = Nanos(1_000_000_000);
 

@@ -73,11 +73,13 @@ pub(crate) fn create_as(
     let mut io = Disk::open(&*device, &name, wait)?;
     while map.needs_roots() {
         let id = map.begin(Request::Checkpoint).map_err(|error| damaged(&name, &error))?;
-        let Progress::Do(Step::WriteRoot { place, bytes, .. }) = map.advance(id) else {
+        let Progress::Do(Step::WriteRoot { place, sequence, .. }) = map.advance(id) else {
             let what = "a new map waits for records";
             return Err(PoolError::new(PoolErrorKind::Damaged, name, what));
         };
-        let root = root_bytes(&layout, &bytes, 0);
+        let mut image = Vec::new();
+        while !map.root_piece(&mut image, usize::MAX) {}
+        let root = root_bytes(&layout, sequence, &image);
         io.write(&layout, layout.root(place), &root, "write a root")?;
         map.completed(id);
         map.advance(id);
@@ -180,12 +182,11 @@ pub fn open(device: Arc<dyn BlockDevice>, nonce: u64, wait: Wait<'_>) -> Result<
     Ok(Opened { device, layout, map, log: log.of_start(start) })
 }
 
-/// Returns the header of a root and its image, padded to whole blocks.
-pub(crate) fn root_bytes(layout: &Layout, image: &[u8], log_from: u64) -> Vec<u8> {
+/// Returns the header of a root of a new pool and its image, padded to whole blocks.
+fn root_bytes(layout: &Layout, sequence: u64, image: &[u8]) -> Vec<u8> {
     // An image ends with its CRC-32C.
-    let crc = image.last_chunk::<4>().map_or(0, |crc| u32::from_le_bytes(*crc));
-    let sequence = Image::sequence_of(image).unwrap_or(0);
-    let root = RootHeader { sequence, bytes: image.len() as u64, image_crc: crc, log_from };
+    let image_crc = image.last_chunk::<4>().map_or(0, |crc| u32::from_le_bytes(*crc));
+    let root = RootHeader { sequence, bytes: image.len() as u64, image_crc, log_from: 0 };
     let mut out = encode_root_header(layout.header.pool, &root).to_vec();
     out.extend_from_slice(image);
     out.resize(out.len().next_multiple_of(POOL_BLOCK_BYTES), 0);

@@ -2,7 +2,7 @@
 
 use crate::error::ErrorKind;
 use crate::ids::Number;
-use crate::image::Image;
+use crate::image::Head;
 use crate::limits::ROOTS;
 use crate::operation::{Done, Progress, Step, Wait};
 use crate::state::MapState;
@@ -10,7 +10,7 @@ use crate::state::MapState;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Stage {
     Start,
-    Taken { floors: Vec<Number>, bytes: Vec<u8> },
+    Taken { floors: Vec<Number> },
     Writing { floors: Vec<Number> },
 }
 
@@ -32,24 +32,26 @@ impl Checkpoint {
                 map.is_checkpointing = true;
                 map.recount_needs(|_, _| true);
                 let floors = map.next_numbers();
-                let bytes = Image::of(map, &floors).encode();
-                self.stage = Stage::Taken { floors, bytes };
+                map.freeze(&floors);
+                self.stage = Stage::Taken { floors };
                 self.advance(map)
             }
             // A root must not be ahead of a ring: it would contain records that the log lacks.
-            Stage::Taken { floors, .. } if !map.are_stable(floors) => {
+            Stage::Taken { floors } if !map.are_stable(floors) => {
                 Progress::Wait(map.wait_for(floors))
             }
-            Stage::Taken { floors, bytes } => {
-                let (floors, bytes) = (std::mem::take(floors), std::mem::take(bytes));
+            Stage::Taken { floors } => {
+                let floors = std::mem::take(floors);
                 self.stage = Stage::Writing { floors: floors.clone() };
-                let place = (map.sequence % ROOTS as u64) as u8;
-                Progress::Do(Step::WriteRoot { place, bytes, floors })
+                let sequence = map.sequence;
+                let place = (sequence % ROOTS as u64) as u8;
+                Progress::Do(Step::WriteRoot { place, sequence, floors })
             }
             Stage::Writing { floors } => {
                 map.floors.insert(0, std::mem::take(floors));
                 map.floors.truncate(ROOTS);
                 map.sequence += 1;
+                map.tables.thaw();
                 map.roots_due = map.roots_due.saturating_sub(1);
                 map.is_checkpointing = false;
                 map.changes.is_leader_free = true;
@@ -62,8 +64,24 @@ impl Checkpoint {
     /// The slot of the root contains the old root, the new root, or no readable root. The other root exists, and the
     /// log starts at its floors. The next checkpoint writes the same slot.
     pub(crate) fn fail(map: &mut MapState, kind: ErrorKind) -> Progress {
+        map.tables.thaw();
         map.is_checkpointing = false;
         map.changes.is_leader_free = true;
         Progress::Finished(Err(kind.into()))
+    }
+}
+
+impl MapState {
+    /// Begins a root with the present tables.
+    fn freeze(&mut self, floors: &[Number]) {
+        let head = Head { sequence: self.sequence, start: self.start.number, floors };
+        let head = head.encode(self.floors.first().map(Vec::as_slice), &self.tables);
+        #[cfg(test)]
+        let expected = crate::image::Image::of(self, floors).encode();
+        self.tables.freeze(head, floors, self.given_up.iter().flatten());
+        #[cfg(test)]
+        if let Some(frozen) = &mut self.tables.frozen {
+            frozen.expect(expected);
+        }
     }
 }

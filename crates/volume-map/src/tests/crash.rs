@@ -69,8 +69,9 @@ impl World {
         let tasks = Vec::new();
         let kept = if crash.is_kill { self.oracle.acked } else { self.oracle.durable };
         let (oracle, cache) = (self.oracle.clone(), BTreeMap::new());
-        let (failed, faults) = (Vec::new(), 0);
-        let mut world = Self { map, disk, cache, logs, roots, tasks, oracle, kept, failed, faults };
+        let (failed, faults, root_piece) = (Vec::new(), 0, self.root_piece);
+        let mut world =
+            Self { map, disk, cache, logs, roots, tasks, oracle, kept, failed, faults, root_piece };
         world.logs.resize(world.logs.len().max(usize::from(rings)), Vec::new());
         Ok(world)
     }

@@ -30,8 +30,17 @@ fn hold(setup: Vec<Op>, ops: Vec<Op>) {
     let ops = ops.into_iter().map(|op| (op, Vec::new())).collect();
     let (clusters, cluster_blocks, leaf_entries, rings) = (5, 2, 1, 2);
     let (more, then) = (Vec::new(), vec![write(1)]);
-    let scenario =
-        Scenario { clusters, cluster_blocks, leaf_entries, setup, more, ops, then, rings };
+    let scenario = Scenario {
+        clusters,
+        cluster_blocks,
+        leaf_entries,
+        setup,
+        more,
+        ops,
+        then,
+        rings,
+        root_piece: usize::MAX,
+    };
     assert!(scenario.exhaust_failing(1) > scenario.exhaust());
 }
 
@@ -68,8 +77,17 @@ fn exhaustive_a_resize_that_ends_early_releases_writes_when_its_records_are_stab
     let ops = vec![(size, Vec::new()), (discard, Vec::new()), (Op::Flush, vec![1])];
     let (clusters, cluster_blocks, leaf_entries, rings) = (3, 2, 1, 2);
     let (more, then) = (Vec::new(), Vec::new());
-    let scenario =
-        Scenario { clusters, cluster_blocks, leaf_entries, setup, more, ops, then, rings };
+    let scenario = Scenario {
+        clusters,
+        cluster_blocks,
+        leaf_entries,
+        setup,
+        more,
+        ops,
+        then,
+        rings,
+        root_piece: usize::MAX,
+    };
     assert!(scenario.exhaust_failing(1) > 3);
 }
 

@@ -83,6 +83,8 @@ impl History {
         let blocks = u64::from(shape.cluster_blocks) * 3 - chance.below(2) as u64;
         world.run(1, Op::Create("V", blocks));
         world.run(2, Op::Create("W", blocks));
+        // Operations continue between the pieces of roots.
+        world.root_piece = 8 << (seed % 6);
         Self { world, chance, next: 3, crashes: 0, failures: 0 }
     }
 

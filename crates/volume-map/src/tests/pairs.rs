@@ -94,7 +94,17 @@ fn random_pairs_of_operations_hold_in_every_interleaving() {
         let leaf_entries = 1 + chance.below(2) as u16;
         let (clusters, cluster_blocks, rings) = (7, 2, 2);
         let (more, then) = (Vec::new(), vec![write("W", 1, 0)]);
-        Scenario { clusters, cluster_blocks, leaf_entries, setup, more, ops, then, rings }
-            .exhaust();
+        Scenario {
+            clusters,
+            cluster_blocks,
+            leaf_entries,
+            setup,
+            more,
+            ops,
+            then,
+            rings,
+            root_piece: usize::MAX,
+        }
+        .exhaust();
     });
 }

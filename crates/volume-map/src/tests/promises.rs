@@ -132,7 +132,7 @@ impl World {
         if !self.map.state.has_given_up() {
             assert_eq!(
                 self.map.state.tables.recount(),
-                self.map.state.tables.counts,
+                self.map.state.tables.clusters.counts(),
                 "counts are references"
             );
         }
@@ -140,7 +140,9 @@ impl World {
         let space = self.map.space();
         let all = u64::from(self.map.shape().clusters);
         assert_eq!(space.free + space.in_use + space.in_transit, all);
-        let used = self.map.state.tables.counts.iter().filter(|count| **count > 0).count() as u64;
+        let used =
+            self.map.state.tables.clusters.counts().iter().filter(|count| **count > 0).count()
+                as u64;
         assert_eq!(space.in_use, used);
         for (id, volume) in self.map.volumes() {
             let needs = self.map.state.need_of(volume);

@@ -29,8 +29,17 @@ fn hold(clusters: u32, setup: Vec<Op>, ops: Vec<Op>) {
     let ops = ops.into_iter().map(|op| (op, Vec::new())).collect();
     let (cluster_blocks, leaf_entries, rings) = (2, 1, 2);
     let (more, then) = (Vec::new(), Vec::new());
-    let scenario =
-        Scenario { clusters, cluster_blocks, leaf_entries, setup, more, ops, then, rings };
+    let scenario = Scenario {
+        clusters,
+        cluster_blocks,
+        leaf_entries,
+        setup,
+        more,
+        ops,
+        then,
+        rings,
+        root_piece: usize::MAX,
+    };
     assert!(scenario.exhaust_failing(1) > 3);
 }
 
@@ -166,8 +175,17 @@ fn exhaustive_a_reserved_volume_whose_snapshot_is_deleted_keeps_its_clusters() {
         let ops = [read, delete].into_iter().chain(ops).collect();
         let (clusters, cluster_blocks, leaf_entries, rings) = (2, 2, 2, 2);
         let (setup, more, then) = (setup.clone(), Vec::new(), Vec::new());
-        let scenario =
-            Scenario { clusters, cluster_blocks, leaf_entries, setup, more, ops, then, rings };
+        let scenario = Scenario {
+            clusters,
+            cluster_blocks,
+            leaf_entries,
+            setup,
+            more,
+            ops,
+            then,
+            rings,
+            root_piece: usize::MAX,
+        };
         assert!(scenario.exhaust() > 3);
     };
     hold(vec![full(1), Op::Write("V", 2, 1, 0, false)]);

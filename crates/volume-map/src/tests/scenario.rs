@@ -24,6 +24,8 @@ pub(crate) struct Scenario {
     pub(crate) then: Vec<Op>,
     /// The number of rings after each crash.
     pub(crate) rings: u8,
+    /// Bytes of one piece of a root.
+    pub(crate) root_piece: usize,
 }
 
 /// Maximum states of a scenario; every one of them is visited.
@@ -52,6 +54,7 @@ impl Scenario {
         for (at, op) in self.more.iter().enumerate() {
             world.run(20 + at, op.clone());
         }
+        world.root_piece = self.root_piece;
         world
     }
 

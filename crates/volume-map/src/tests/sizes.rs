@@ -13,7 +13,17 @@ fn scenario(clusters: u32, leaf_entries: u16, setup: Vec<Op>, ops: Vec<Op>) -> S
     let ops = ops.into_iter().map(|op| (op, Vec::new())).collect();
     let (cluster_blocks, rings) = (2, 2);
     let (more, then) = (Vec::new(), Vec::new());
-    Scenario { clusters, cluster_blocks, leaf_entries, setup, more, ops, then, rings }
+    Scenario {
+        clusters,
+        cluster_blocks,
+        leaf_entries,
+        setup,
+        more,
+        ops,
+        then,
+        rings,
+        root_piece: usize::MAX,
+    }
 }
 
 #[test]

@@ -81,6 +81,8 @@ pub(crate) struct World {
     pub(crate) failed: Vec<Error>,
     /// Steps that may fail in an enumeration.
     pub(crate) faults: u8,
+    /// Bytes of one piece of a root. Other operations continue between the pieces.
+    pub(crate) root_piece: usize,
 }
 
 /// The state that a failed step leaves.
@@ -122,6 +124,7 @@ impl World {
             kept: 0,
             failed: Vec::new(),
             faults: 0,
+            root_piece: usize::MAX,
         };
         world.write_roots();
         world
@@ -277,7 +280,10 @@ impl World {
         let Some((id, work)) = task.operation.zip(task.work.clone()) else { return false };
         match (work, left) {
             (Work::Root(place, _), Left::Part) => self.roots[usize::from(place)] = None,
-            (Work::Root(place, bytes), Left::All) => self.roots[usize::from(place)] = Some(bytes),
+            (Work::Root(place, mut bytes), Left::All) => {
+                while !self.map.root_piece(&mut bytes, usize::MAX) {}
+                self.roots[usize::from(place)] = Some(bytes);
+            }
             (_, Left::Part) => {}
             (Work::Flush(_), Left::All) => self.flush(),
             (Work::Land { blocks, .. }, Left::All) => self.land_all(blocks),
@@ -469,7 +475,7 @@ impl World {
             Step::Read { parts } => Work::Read { parts, kept: self.tasks[at].kept },
             Step::Flush => Work::Flush(0),
             Step::Hold { .. } | Step::Pace => Work::Nothing,
-            Step::WriteRoot { place, bytes, .. } => Work::Root(place, bytes),
+            Step::WriteRoot { place, .. } => Work::Root(place, Vec::new()),
         }
     }
 
@@ -498,8 +504,13 @@ impl World {
                 self.flush();
                 self.oracle.durable |= covers;
             }
-            Work::Root(place, bytes) => {
-                self.roots[usize::from(place)] = Some(bytes);
+            Work::Root(place, mut bytes) => {
+                let is_last = self.map.root_piece(&mut bytes, self.root_piece);
+                self.roots[usize::from(place)] = is_last.then(|| bytes.clone());
+                if !is_last {
+                    self.tasks[at].work = Some(Work::Root(place, bytes));
+                    return;
+                }
             }
             Work::Nothing => {}
         }

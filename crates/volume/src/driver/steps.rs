@@ -15,7 +15,6 @@ use super::requests::HostPart;
 use super::{Driver, Transfer, io_error};
 use crate::limits::{COPIES_MAX, STARVED_DELETING, STARVED_MAX};
 use crate::request::Answer;
-use crate::store::root_bytes;
 
 /// Who gets the result of an operation.
 pub(super) enum Owner {
@@ -44,6 +43,25 @@ pub(super) struct Running {
 impl Running {
     pub(super) fn new(owner: Owner) -> Self {
         Self { owner, transfers: 0, error: None, copy: None, starved_since: None }
+    }
+
+    /// I/Os of the present step in progress.
+    pub(super) const fn parts(&self) -> u32 {
+        self.transfers
+    }
+
+    /// Adds I/Os to the present step.
+    pub(super) const fn begin_parts(&mut self, count: u32) {
+        self.transfers += count;
+    }
+
+    pub(super) const fn has_failed(&self) -> bool {
+        self.error.is_some()
+    }
+
+    /// Fails the present step when all its I/Os have ended.
+    pub(super) fn fail(&mut self, error: IoError) {
+        self.error.get_or_insert(error);
     }
 }
 
@@ -136,9 +154,9 @@ impl Driver {
                 self.send(Transfer::Step { operation: id }, Op::Flush);
             }
             Step::Pace => self.paced.push(id),
-            Step::WriteRoot { place, bytes, floors } => {
+            Step::WriteRoot { place, sequence, floors } => {
                 let log_from = floors.first().map_or(0, |floor| self.log.position(*floor));
-                self.write_root(id, place, &root_bytes(&self.layout, &bytes, log_from));
+                self.begin_root(id, place, sequence, log_from);
             }
             // New writes are accepted by this thread, which asks the map.
             Step::Hold { .. } => self.map.completed(id),
@@ -147,7 +165,7 @@ impl Driver {
         }
     }
 
-    fn running(&mut self, id: OperationId) -> &mut Running {
+    pub(super) fn running(&mut self, id: OperationId) -> &mut Running {
         self.operations.get_mut(&id).expect("an operation of the map is in progress")
     }
 
@@ -275,7 +293,7 @@ impl Driver {
     }
 
     /// Ends a part of a step, and the step with its last part.
-    fn step_part_ended(&mut self, id: OperationId) {
+    pub(super) fn step_part_ended(&mut self, id: OperationId) {
         let running = self.running(id);
         running.transfers -= 1;
         if running.transfers > 0 {
@@ -317,17 +335,6 @@ impl Driver {
         let running = self.running(id);
         running.transfers = count;
         running.copy = Some(Copying { is_writing: true, ..copy });
-    }
-
-    /// Writes a root in parts. A torn root fails the CRC of its image.
-    fn write_root(&mut self, id: OperationId, place: u8, bytes: &[u8]) {
-        if bytes.len() as u64 > self.layout.header.root_bytes {
-            return self.map.failed(id);
-        }
-        let mut buffer = BufMut::alone(bytes.len());
-        buffer.as_mut_slice().copy_from_slice(bytes);
-        let (at, data) = (self.layout.root(place), Sg::from(buffer.freeze()));
-        self.running(id).transfers = self.send_writes(Transfer::Step { operation: id }, at, &data);
     }
 
     /// Ends the pace steps of the last turn.

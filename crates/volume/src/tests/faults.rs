@@ -129,6 +129,9 @@ fn a_full_log_gets_free_after_roots_failed_during_a_deletion() {
         for at in 0..50 {
             world.write(volume, at * leaf, &[at + 1], CACHED).expect("written");
         }
+        // The log has room for the deletion.
+        world.ask(Request::Checkpoint).expect("a root is written");
+        world.ask(Request::Checkpoint).expect("a root is written");
         let roots = blocks(layout.header.root_at, 2 * layout.header.root_bytes);
         let rule = fail(&world, Ops::WRITE, roots);
         world.ask(Request::Delete { volume }).expect("deleted");
@@ -357,6 +360,8 @@ fn the_older_root_has_its_whole_log_wherever_the_log_is() {
             world.discard(volume, round % 4 * 64, 64);
         }
         world.write(volume, 7, &[7], CACHED).expect("written");
+        // A root in progress becomes whole.
+        (0..200).for_each(|_| world.turn());
         world.end();
         let header = |place| {
             let mut block = vec![0; POOL_BLOCK_BYTES];

@@ -3,6 +3,7 @@
 //! A reserved volume needs one free cluster for each part that has no cluster or a shared one. A need increases in the
 //! turn that appends a record. It ends only when the record is stable: an earlier crash restores the reservation.
 //! References that other volumes give up reduce a need at the next recount; until then, it is too high, never too low.
+//! A recount walks the leaves of reserved volumes, a few at a time, while the map goes on.
 
 use std::collections::BTreeMap;
 
@@ -20,6 +21,21 @@ pub(crate) struct Needs {
     total: u64,
     /// Reservations that end when a record of the leader is stable.
     ending: BTreeMap<VolumeId, Number>,
+    /// True if a reference has ended since the last recount, so that a need may be too high.
+    is_stale: bool,
+    recount: Option<Recount>,
+    /// True if another recount follows the present one.
+    is_due_again: bool,
+}
+
+/// A recount in progress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Recount {
+    volume: VolumeId,
+    /// The next leaf of the volume.
+    leaf: usize,
+    /// Exclusive clusters of the leaves before.
+    exclusive: u64,
 }
 
 impl Needs {
@@ -39,6 +55,14 @@ impl Needs {
 
     /// Sets the need of a volume, which is reserved from now on.
     pub(crate) fn set(&mut self, id: VolumeId, clusters: u64) {
+        // The recount of this volume begins again: the sharing of all its leaves may have changed.
+        if let Some(recount) = self.recount.as_mut().filter(|recount| recount.volume == id) {
+            (recount.leaf, recount.exclusive) = (0, 0);
+        }
+        self.replace(id, clusters);
+    }
+
+    fn replace(&mut self, id: VolumeId, clusters: u64) {
         let before = self.volumes.insert(id, clusters).unwrap_or(0);
         self.total = self.total - before + clusters;
     }
@@ -46,8 +70,50 @@ impl Needs {
     /// Adds to the need of a volume, if it is reserved.
     pub(crate) fn add(&mut self, id: VolumeId, by: i64) {
         if let Some(need) = self.volumes.get(&id) {
-            self.set(id, need.saturating_add_signed(by));
+            self.replace(id, need.saturating_add_signed(by));
         }
+    }
+
+    /// Adds to the need of a volume, because of a change in a leaf.
+    pub(crate) fn add_in_leaf(&mut self, id: VolumeId, leaf: usize, by: i64) {
+        self.add(id, by);
+        if let Some(recount) = self.recount.as_mut().filter(|recount| recount.volume == id)
+            && leaf < recount.leaf
+        {
+            recount.exclusive = recount.exclusive.saturating_add_signed(-by);
+        }
+    }
+
+    /// Notes the end of a reference.
+    pub(crate) fn reference_ended(&mut self) {
+        self.is_stale = true;
+    }
+
+    /// Begins a recount if a need may be too high.
+    pub(crate) fn begin_recount(&mut self) {
+        if !self.is_stale {
+            return;
+        }
+        if self.recount.is_some() {
+            self.is_due_again = true;
+            return;
+        }
+        self.is_stale = false;
+        self.recount_from(VolumeId(0));
+    }
+
+    /// Continues a recount with the first volume from this identifier on.
+    fn recount_from(&mut self, from: VolumeId) {
+        let next = self.volumes.range(from..).next();
+        self.recount = next.map(|(volume, _)| Recount { volume: *volume, leaf: 0, exclusive: 0 });
+        if self.recount.is_none() && std::mem::take(&mut self.is_due_again) {
+            self.begin_recount();
+        }
+    }
+
+    /// True while a recount is in progress.
+    pub(crate) fn is_recounting(&self) -> bool {
+        self.recount.is_some()
     }
 
     /// Ends the reservation of a volume when the record is stable.
@@ -69,28 +135,45 @@ impl MapState {
         let volumes = self.tables.volumes.iter();
         let reserved = volumes.filter(|(_, volume)| is_reserved(volume));
         let reserved: Vec<VolumeId> = reserved.map(|(id, _)| *id).collect();
-        reserved.into_iter().for_each(|id| self.needs.set(id, 0));
-        self.recount_needs(|_, _| true);
+        for id in reserved {
+            self.needs.set(id, self.need_of(&self.tables.volumes[&id]));
+        }
     }
 
-    /// Counts the needs of reserved volumes again. It walks their maps.
-    pub(crate) fn recount_needs(&mut self, is_chosen: impl Fn(VolumeId, &Volume) -> bool) {
-        let ids = self.needs.volumes.keys();
-        let known = ids.filter_map(|id| Some((*id, self.tables.volumes.get(id)?)));
-        let chosen = known.filter(|(id, volume)| is_chosen(*id, volume));
-        let needs: Vec<(VolumeId, u64)> =
-            chosen.map(|(id, volume)| (id, self.need_of(volume))).collect();
-        needs.into_iter().for_each(|(id, need)| self.needs.set(id, need));
+    /// Continues a recount by this number of leaves.
+    pub(crate) fn recount(&mut self, leaves: usize) {
+        for _ in 0..leaves {
+            let Some(Recount { volume: id, leaf, exclusive }) = self.needs.recount else { return };
+            let volume = self.tables.volumes.get(&id).filter(|_| self.needs.has(id));
+            let Some(volume) = volume else {
+                self.needs.recount_from(VolumeId(id.0 + 1));
+                continue;
+            };
+            if let Some(slot) = volume.root.get(leaf) {
+                let found = slot.map_or(0, |slot| self.exclusive_of(self.tables.leaf(slot)));
+                let (leaf, exclusive) = (leaf + 1, exclusive + found);
+                self.needs.recount = Some(Recount { volume: id, leaf, exclusive });
+                continue;
+            }
+            let clusters = self.tables.shape.clusters_of(volume.blocks);
+            self.needs.replace(id, clusters.saturating_sub(exclusive));
+            self.needs.recount_from(VolumeId(id.0 + 1));
+        }
     }
 
-    /// Returns the change of the need of a volume by a record that will be appended.
-    pub(crate) fn change_of_need(&self, change: &Change) -> Option<(VolumeId, i64)> {
-        let (id, by) = match change {
-            Change::Map { volume, index, .. } => (*volume, self.is_exclusive(*volume, *index) - 1),
-            Change::Unmap { volume, index } => (*volume, self.is_exclusive(*volume, *index)),
+    /// Returns the volume and the leaf whose need a record changes, and the change.
+    pub(crate) fn change_of_need(&self, change: &Change) -> Option<(VolumeId, usize, i64)> {
+        let leaf_of = |index: &u32| self.tables.shape.entry(*index).0;
+        Some(match change {
+            Change::Map { volume, index, .. } => {
+                (*volume, leaf_of(index), self.is_exclusive(*volume, *index) - 1)
+            }
+            Change::Unmap { volume, index } => {
+                (*volume, leaf_of(index), self.is_exclusive(*volume, *index))
+            }
             Change::DropLeaf { volume, at } if self.needs.has(*volume) => {
                 let slot = self.tables.volumes.get(volume)?.root.get(*at as usize).copied()??;
-                (*volume, self.exclusive_of(self.tables.leaf(slot)) as i64)
+                (*volume, *at as usize, self.exclusive_of(self.tables.leaf(slot)) as i64)
             }
             Change::DropLeaf { .. }
             | Change::Own { .. }
@@ -98,8 +181,7 @@ impl MapState {
             | Change::Filled { .. }
             | Change::CopyLeaf { .. }
             | Change::Volumes(..) => return None,
-        };
-        Some((id, by))
+        })
     }
 
     /// Returns one if an entry refers to a cluster without other references. The leaf of a changing entry has one

@@ -206,8 +206,8 @@ impl MapState {
         let need = self.change_of_need(&record.change);
         let dropped = self.tables.apply(&record);
         let dropped = dropped.expect("a record fits the tables it was made from");
-        if let Some((volume, by)) = need {
-            self.needs.add(volume, by);
+        if let Some((volume, leaf, by)) = need {
+            self.needs.add_in_leaf(volume, leaf, by);
         }
         let state = &mut self.rings[ring.at()];
         state.next = number.next();
@@ -260,6 +260,7 @@ impl MapState {
     fn end_reference(&mut self, given_up: GivenUp) {
         // A cluster is now free, or a cluster that is no longer shared can be written in place.
         self.changes.has_space = true;
+        self.needs.reference_ended();
         match given_up.what {
             Reference::Cluster(cluster) => self.tables.release(cluster, given_up.by),
             Reference::Leaf(leaf) => {

@@ -337,6 +337,21 @@ impl VolumeMap {
         self.state.tables.root_piece(out, bytes_max)
     }
 
+    /// True while the clusters that reserved volumes need are counted again. The driver continues the count with
+    /// [`recount`](Self::recount).
+    #[must_use]
+    pub fn is_recounting(&self) -> bool {
+        self.state.needs.is_recounting()
+    }
+
+    /// Continues the count of the clusters that reserved volumes need, by this number of leaves. Space that is not
+    /// needed any more becomes free for others.
+    pub fn recount(&mut self, leaves: usize) {
+        let needs = self.state.needs.total();
+        self.state.recount(leaves);
+        self.wake(needs);
+    }
+
     /// Cancels an operation that waits for space or a checkpoint, or a snapshot, rollback or resize before its record
     /// is appended. When advanced, an operation that waited for space fails with [`ErrorKind::NoSpace`], and any other
     /// with [`ErrorKind::Cancelled`]. A released hold or pace step is withdrawn: the driver lets the core continue, and

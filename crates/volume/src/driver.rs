@@ -24,7 +24,7 @@ use strake_volume_map::{Epoch, OperationId, Ring, VolumeId, VolumeMap};
 use crate::layout::Layout;
 use crate::limits::{
     ADVANCES_NEAR_FULL, ADVANCES_PER_TURN, DEVICE_DEPTH, HOST_RECORD_BYTES, LOG_RESERVE_BLOCKS,
-    REQUESTS_PER_TURN,
+    RECOUNT_LEAVES, REQUESTS_PER_TURN,
 };
 use crate::log::Log;
 use crate::request::Control;
@@ -251,6 +251,15 @@ impl Driver {
         if is_small || self.log.blocks_for(records) <= free { ADVANCES_NEAR_FULL } else { 0 }
     }
 
+    /// Continues to count the clusters that reserved volumes need.
+    fn recount(&mut self) -> usize {
+        if !self.map.is_recounting() {
+            return 0;
+        }
+        self.map.recount(RECOUNT_LEAVES);
+        1
+    }
+
     /// Wakes the cores of users with answers.
     fn wake_users(&mut self) {
         for port in self.ports.iter_mut().flatten() {
@@ -291,6 +300,7 @@ impl Poller for Driver {
         work += self.settle_starved();
         work += self.write_log();
         work += self.write_root();
+        work += self.recount();
         work += self.begin_checkpoint();
         self.device.submit_batch(&mut self.unsent);
         self.device.ring_doorbell(now);
@@ -303,6 +313,7 @@ impl Poller for Driver {
         let has_work = !self.unsent.is_empty()
             || !self.paced.is_empty()
             || self.is_root_due()
+            || self.map.is_recounting()
             || (self.map.woken().is_some() && self.advances_allowed() > 0)
             || self.ports.iter().flatten().any(|port| !port.requests.is_empty());
         if has_work {

@@ -78,6 +78,9 @@ pub const STARVED_MAX: Nanos = Nanos(1_000_000_000);
 /// Time for which a write waits for a free cluster while volumes are being deleted.
 pub const STARVED_DELETING: Nanos = Nanos(60_000_000_000);
 
+/// Leaves that one turn counts for the needs of reserved volumes.
+pub const RECOUNT_LEAVES: usize = 2;
+
 /// Leaves that one comparison of two volumes examines.
 pub const LEAVES_PER_COMPARISON: u64 = 16;
 

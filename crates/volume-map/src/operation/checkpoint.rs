@@ -30,7 +30,7 @@ impl Checkpoint {
             Stage::Start if map.is_checkpointing => Progress::Wait(Wait::Leader),
             Stage::Start => {
                 map.is_checkpointing = true;
-                map.recount_needs(|_, _| true);
+                map.needs.begin_recount();
                 let floors = map.next_numbers();
                 map.freeze(&floors);
                 self.stage = Stage::Taken { floors };

@@ -105,8 +105,10 @@ impl Resize {
                 if !map.is_stable(Ring::LEADER, *number) {
                     return Progress::Wait(Wait::Records { ring: Ring::LEADER, number: *number });
                 }
-                // A reserved volume needed its unmapped tail until now: an earlier crash restores the previous size.
-                map.recount_needs(|id, _| id == self.volume);
+                // A reserved volume needed its unmapped tail until now: an earlier crash restores the previous size. A
+                // recount may have begun earlier, but all cores hold writes, so none has taken a cluster since then.
+                map.needs.reference_ended();
+                map.needs.begin_recount();
                 map.release_writes();
                 Progress::Finished(Ok(Done::Done))
             }

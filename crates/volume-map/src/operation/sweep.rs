@@ -87,12 +87,13 @@ impl Sweep {
             return Progress::Wait(Wait::Leader);
         }
         map.deletions.remove(&self.volume);
-        let Some(seed) = map.tables.volumes.get(&self.volume).map(|volume| volume.seed) else {
+        if !map.tables.volumes.contains_key(&self.volume) {
             return Progress::Finished(Ok(Done::Done));
-        };
+        }
         let number = map.put_of_leader(VolumesChange::Gone(self.volume));
         // Volumes of the family may now be the only users of shared clusters.
-        map.recount_needs(|_, volume| volume.seed == seed);
+        map.needs.reference_ended();
+        map.needs.begin_recount();
         self.stage = Stage::Gone(number);
         self.advance(map)
     }

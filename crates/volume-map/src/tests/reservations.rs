@@ -55,6 +55,46 @@ fn exhaustive_a_reserved_tail_ends_when_the_smaller_size_is_stable() {
     let size = || Op::Size("V".into(), 2);
     hold(2, [setup(4), vec![full(0), full(1)]].concat(), vec![size(), write_w()]);
     hold(2, [setup(4), vec![full(0)]].concat(), vec![size(), write_w()]);
+    // A checkpoint counts the needs again.
+    hold(2, [setup(4), vec![full(0), full(1)]].concat(), vec![size(), Op::Checkpoint, write_w()]);
+}
+
+#[test]
+fn a_recount_in_pieces_has_the_changes_since_its_start() {
+    let mut world = World::new(Shape { clusters: 8, cluster_blocks: 2, leaf_entries: 1, rings: 1 });
+    world.root_piece = 1 << 20;
+    for (op, what) in
+        [Op::Create("V", 8), policy(RESERVED), full(0), full(2)].into_iter().enumerate()
+    {
+        world.run(1 + op, what);
+    }
+    world.run(5, Op::Snap(vec![("V".into(), "S".into())]));
+    let volume = world.id("V").expect("a volume");
+    assert_eq!(world.map.state.needs.of(volume), 4);
+    // The need is too high from the end of the references of the snapshot on.
+    world.run(6, Op::Delete("S".into()));
+    while world.map.is_recounting() {
+        world.map.recount(1);
+    }
+    world.map.state.needs.reference_ended();
+    world.map.state.needs.begin_recount();
+    world.map.recount(2);
+    // One change in a leaf that was counted, and one in a leaf that was not.
+    for (op, what) in [full(1), Op::Discard("V", 4, 2)].into_iter().enumerate() {
+        world.add(7 + op, what, 0);
+        let at = world.tasks.len() - 1;
+        let before = world.map.state.rings[0].next;
+        while world.map.state.rings[0].next == before {
+            world.continue_task(at);
+        }
+    }
+    assert!(world.map.is_recounting());
+    while world.map.is_recounting() {
+        world.map.recount(1);
+    }
+    let known = world.map.volume(volume).expect("a volume");
+    assert_eq!(world.map.state.needs.of(volume), world.map.state.need_of(known));
+    assert_eq!(world.map.state.needs.of(volume), 2);
 }
 
 #[test]
@@ -86,6 +126,23 @@ fn a_volume_that_is_reserved_again_keeps_its_clusters() {
     let id = world.map.begin(larger).expect("it may begin");
     assert!(matches!(world.map.advance(id), Progress::Wait(Wait::Records { .. })));
     assert_eq!(world.map.space().reserved, 2, "a larger size counts at once");
+}
+
+#[test]
+fn a_recount_in_pieces_counts_no_cluster_that_a_snapshot_shares_since_its_start() {
+    let mut world =
+        World::new(Shape { clusters: 90, cluster_blocks: 2, leaf_entries: 1, rings: 1 });
+    world.root_piece = 1 << 20;
+    world.run(1, Op::Create("V", 80));
+    world.run(2, policy(RESERVED));
+    (0..4).for_each(|at| world.run(3, full(at)));
+    world.map.state.needs.reference_ended();
+    world.map.state.needs.begin_recount();
+    world.map.recount(4);
+    world.run(4, Op::Snap(vec![("V".into(), "S".into())]));
+    assert!(world.map.is_recounting());
+    world.map.recount(1000);
+    assert_eq!(world.map.state.needs.of(world.id("V").expect("a volume")), 40);
 }
 
 /// Returns a world with a reserved volume of two clusters, the first of which a deleted snapshot shared. A read from

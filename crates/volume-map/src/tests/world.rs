@@ -414,6 +414,14 @@ impl World {
     }
 
     pub(crate) fn step_task(&mut self, at: usize) -> bool {
+        let has_continued = self.continue_task(at);
+        // The driver continues a recount in each turn.
+        let is_whole = self.root_piece == usize::MAX;
+        self.map.recount(if is_whole { usize::MAX } else { 1 });
+        has_continued
+    }
+
+    pub(crate) fn continue_task(&mut self, at: usize) -> bool {
         let after = self.tasks[at].after;
         if self.oracle.ended & after != after {
             return false;

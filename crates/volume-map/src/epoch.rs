@@ -55,6 +55,11 @@ impl Epochs {
         Epoch(self.first + last as u64)
     }
 
+    /// True if a later epoch is the current one.
+    pub(crate) fn is_closed(&self, epoch: Epoch) -> bool {
+        self.first + self.counts.len() as u64 - 1 > epoch.0
+    }
+
     /// True if no I/O is in progress.
     #[cfg(test)]
     pub(crate) fn are_idle(&self) -> bool {

@@ -58,7 +58,8 @@ pub use record::{Change, Cut, Record, SpacePolicy, VolumesChange};
 pub use shape::{Shape, cluster_bytes};
 pub use space::{PoolSpace, VolumeSpace};
 pub use tables::{Part, Parts, Source, Volume, VolumeKind};
-pub use volume_map::VolumeMap;
+pub use volume_map::{Direct, VolumeMap};
+pub use waiting::Revoked;
 
 #[cfg(test)]
 mod tests;

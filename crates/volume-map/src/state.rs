@@ -9,9 +9,9 @@ use crate::ids::{ClusterId, LeafId, Number, Ring, Start, VolumeId};
 use crate::limits::ROOTS;
 use crate::needs::Needs;
 use crate::operation::Wait;
-use crate::record::{Change, Record};
+use crate::record::{Change, Record, VolumesChange};
 use crate::tables::Tables;
-use crate::waiting::Changes;
+use crate::waiting::{Changes, Revoked};
 
 /// The state of a ring of records.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -160,6 +160,7 @@ impl MapState {
 
     pub(crate) fn lock(&mut self, volume: VolumeId, index: u32) {
         self.locked.insert((volume, index));
+        self.changes.revoked.push(Revoked::Part(volume, index));
     }
 
     pub(crate) fn unlock(&mut self, volume: VolumeId, index: u32) {
@@ -203,6 +204,7 @@ impl MapState {
         // cluster for a part that has none.
         self.changes.has_space |=
             matches!(record.change, Change::Volumes(..) | Change::Unmap { .. });
+        self.revoke(&record.change);
         let need = self.change_of_need(&record.change);
         let dropped = self.tables.apply(&record);
         let dropped = dropped.expect("a record fits the tables it was made from");
@@ -223,6 +225,36 @@ impl MapState {
             }
         }
         number
+    }
+
+    /// Notes the parts of volumes that a record gives other clusters, or begins to share. A change of the state of a
+    /// cluster needs the lock of its only part, which notes the part.
+    fn revoke(&mut self, change: &Change) {
+        let revoked = &mut self.changes.revoked;
+        match change {
+            Change::Map { volume, index, .. } | Change::Unmap { volume, index } => {
+                revoked.push(Revoked::Part(*volume, *index));
+            }
+            Change::DropLeaf { volume, .. } => revoked.push(Revoked::Volume(*volume)),
+            Change::Volumes(change, _) => match change {
+                VolumesChange::Snapshot(pairs) => {
+                    revoked.extend(pairs.iter().map(|(source, ..)| Revoked::Volume(*source)));
+                }
+                VolumesChange::Rollback { volume, .. }
+                | VolumesChange::Size { volume, .. }
+                | VolumesChange::Delete(volume)
+                | VolumesChange::Gone(volume) => revoked.push(Revoked::Volume(*volume)),
+                // A snapshot, whose leaves a clone shares, has no writes.
+                VolumesChange::Create { .. }
+                | VolumesChange::Clone { .. }
+                | VolumesChange::Policy { .. } => {}
+            },
+            // A leaf that is copied was shared.
+            Change::CopyLeaf { .. }
+            | Change::Own { .. }
+            | Change::Zero { .. }
+            | Change::Filled { .. } => {}
+        }
     }
 
     /// Gives a volume a separate leaf for an entry, if the leaf is shared or does not exist.

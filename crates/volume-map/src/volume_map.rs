@@ -14,7 +14,7 @@ use crate::shape::Shape;
 use crate::space::{PoolSpace, VolumeSpace};
 use crate::state::MapState;
 use crate::tables::{Part, Parts, Source, Tables, Volume};
-use crate::waiting::Waiting;
+use crate::waiting::{Revoked, Waiting};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Operation {
@@ -46,6 +46,16 @@ pub struct VolumeMap {
     waiting: Waiting,
     next_operation: u64,
     is_read_only: bool,
+    revoked: Vec<Revoked>,
+}
+
+/// A whole cluster that a part of a volume refers to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Direct {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// True if the part may also be written in place.
+    pub is_writable: bool,
 }
 
 impl VolumeMap {
@@ -63,7 +73,8 @@ impl VolumeMap {
 
     pub(crate) fn from_state(state: MapState) -> Self {
         let (operations, waiting) = (BTreeMap::new(), Waiting::default());
-        Self { state, operations, waiting, next_operation: 1, is_read_only: false }
+        let revoked = Vec::new();
+        Self { state, operations, waiting, next_operation: 1, is_read_only: false, revoked }
     }
 
     /// The shape of the pool.
@@ -193,6 +204,40 @@ impl VolumeMap {
         }
     }
 
+    /// Returns the cluster of a part of a volume if reads need nothing else: the cluster is whole, and no operation
+    /// changes it. The answer holds for I/Os that enter an epoch before [`revoked`](Self::revoked) returns the part or
+    /// its volume. A write in place must also not begin while [`is_held`](Self::is_held), and its blocks must be in the
+    /// volume.
+    #[must_use]
+    pub fn direct(&self, id: VolumeId, index: u32) -> Option<Direct> {
+        let tables = &self.state.tables;
+        let cluster = tables.lookup(tables.serving(id)?, index).1?;
+        if tables.partial(cluster).is_some() || self.state.is_locked(id, index) {
+            return None;
+        }
+        let first = Blocks { first: 0, count: 1 };
+        let is_writable = self.state.in_place(id, index, first).is_some();
+        Some(Direct { cluster, is_writable })
+    }
+
+    /// Returns what a driver must no longer use from earlier answers of [`direct`](Self::direct). It ends this use
+    /// before it sends an I/O, a message or an answer that follows from the last call, and before its I/Os that used it
+    /// [`leave`](Self::leave).
+    pub fn revoked(&mut self) -> std::vec::Drain<'_, Revoked> {
+        self.revoked.drain(..)
+    }
+
+    /// Enters the current epoch for I/Os that the driver counts itself, until [`leave`](Self::leave).
+    pub fn enter(&mut self) -> Epoch {
+        self.state.epochs.enter()
+    }
+
+    /// True if an I/O that starts now would be in a later epoch.
+    #[must_use]
+    pub fn is_closed(&self, epoch: Epoch) -> bool {
+        self.state.epochs.is_closed(epoch)
+    }
+
     /// True if a new write would wait for the end of a snapshot, rollback or resize.
     #[must_use]
     pub fn is_held(&self, core: Ring) -> bool {
@@ -302,6 +347,7 @@ impl VolumeMap {
     fn wake(&mut self, needs_before: u64) {
         let mut changes = std::mem::take(&mut self.state.changes);
         changes.has_space |= self.state.needs.total() < needs_before;
+        self.revoked.append(&mut changes.revoked);
         self.waiting.wake_changed(&changes, self.state.epochs.oldest());
     }
 

@@ -22,6 +22,17 @@ pub(crate) struct Changes {
     pub(crate) is_leader_free: bool,
     /// All I/Os of an epoch have completed.
     pub(crate) are_older_back: bool,
+    /// What a driver must no longer use from earlier answers of [`direct`](crate::VolumeMap::direct).
+    pub(crate) revoked: Vec<Revoked>,
+}
+
+/// A part of volumes whose clusters may have changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Revoked {
+    /// A part of a volume.
+    Part(VolumeId, u32),
+    /// A whole volume.
+    Volume(VolumeId),
 }
 
 /// Waiting operations, and operations that a change woke.

@@ -1,7 +1,7 @@
 //! A volume as a block device.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 
 use strake_block::{BlockDevice, DeallocateReads, DeviceError, DeviceInfo, IoErrorKind, IoQueue};
@@ -9,16 +9,37 @@ use strake_reactor::{CoreHandle, mailbox};
 use strake_units::CoreIndex;
 use strake_volume_map::{VolumeId, VolumeKind};
 
+use crate::direct_queue::DirectQueue;
+use crate::grace::{Grace, Section};
+use crate::layout::Layout;
 use crate::limits::PORT_DEPTH_MAX;
-use crate::queue::VolumeQueue;
+use crate::queue::{ByPool, VolumeQueue};
 use crate::request::Control;
+use crate::store::Opened;
+use crate::view::View;
+
+/// What the queues of all volumes of a pool use without the pool core.
+#[derive(Clone)]
+pub(crate) struct Below {
+    pub(crate) device: Arc<dyn BlockDevice>,
+    pub(crate) layout: Arc<Layout>,
+    pub(crate) grace: Arc<Grace>,
+}
+
+impl Below {
+    pub(crate) fn of(opened: &Opened) -> Self {
+        let device = Arc::clone(&opened.device);
+        Self { device, layout: Arc::new(opened.layout.clone()), grace: Arc::new(Grace::new()) }
+    }
+}
 
 /// A volume, snapshot or clone as a block device.
 pub(crate) struct VolumeDevice {
     pub(crate) volume: VolumeId,
     pub(crate) kind: VolumeKind,
-    /// The size in blocks, which the pool core changes.
-    pub(crate) blocks: Arc<AtomicU64>,
+    /// The size and the clusters, which the pool core changes.
+    pub(crate) view: Arc<View>,
+    pub(crate) below: Below,
     /// The properties without the size.
     pub(crate) info: DeviceInfo,
     pub(crate) control: mpsc::Sender<Control>,
@@ -33,7 +54,7 @@ pub(crate) struct VolumeDevice {
 impl BlockDevice for VolumeDevice {
     fn info(&self) -> DeviceInfo {
         DeviceInfo {
-            blocks: self.blocks.load(Ordering::Acquire),
+            blocks: self.view.blocks.load(Ordering::Acquire),
             deallocate: DeallocateReads::Zeroes,
             fast_zeroes: true,
             read_only: self.kind == VolumeKind::Snapshot,
@@ -46,20 +67,23 @@ impl BlockDevice for VolumeDevice {
         let (requests, accepted) = mailbox(depth as usize);
         let (answers, replies) = mailbox(depth as usize);
         let wake = self.cores.get(core.at()).cloned();
-        let connect =
-            Control::Connect { volume: self.volume, requests: accepted, replies: answers, wake };
+        let queue = self.below.device.open_queue(core, depth)?;
+        let section = Arc::new(Section::new());
+        let connect = Control::Connect {
+            volume: self.volume,
+            requests: accepted,
+            replies: answers,
+            wake,
+            section: Arc::clone(&section),
+        };
         self.control.send(connect).map_err(|_| {
             DeviceError::new(IoErrorKind::Gone, &self.info.identity, "the pool was stopped")
         })?;
         if let Some(core) = &self.pool_core {
             core.wake();
         }
-        Ok(Box::new(VolumeQueue::new(
-            requests,
-            replies,
-            self.pool_core.clone(),
-            Arc::clone(&self.is_closing),
-            depth,
-        )))
+        let by_pool = ByPool::new(requests, replies, self.pool_core.clone());
+        let direct = DirectQueue::new(queue, &self.below, Arc::clone(&self.view), section, depth);
+        Ok(Box::new(VolumeQueue::new(by_pool, direct, Arc::clone(&self.is_closing), depth)))
     }
 }

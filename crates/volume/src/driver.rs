@@ -10,7 +10,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::sync::mpsc;
 
 use strake_block::{
@@ -21,6 +20,8 @@ use strake_reactor::{CoreHandle, Poller, Receiver, Sender, Sleep, Turn};
 use strake_units::Nanos;
 use strake_volume_map::{Epoch, OperationId, Ring, VolumeId, VolumeMap};
 
+use crate::direct_queue::is_lost;
+use crate::grace::Grace;
 use crate::layout::Layout;
 use crate::limits::{
     ADVANCES_NEAR_FULL, ADVANCES_PER_TURN, DEVICE_DEPTH, HOST_RECORD_BYTES, LOG_RESERVE_BLOCKS,
@@ -33,6 +34,7 @@ use crate::store::{Opened, transfer_bytes};
 
 mod checkpoint;
 mod control;
+mod direct;
 mod records;
 mod requests;
 mod roots;
@@ -40,6 +42,7 @@ mod steps;
 
 use checkpoint::Checkpoints;
 use control::Ending;
+use direct::Directs;
 use requests::HostRequest;
 use roots::RootWrite;
 use steps::{Copies, Running, Sweeps};
@@ -100,8 +103,7 @@ pub(crate) struct Driver {
     log_write: Option<records::Writing>,
     checkpoints: Checkpoints,
     root: Option<RootWrite>,
-    /// The sizes of volumes that have devices.
-    sizes: BTreeMap<VolumeId, Arc<AtomicU64>>,
+    directs: Directs,
     ending: Ending,
     /// Requests of operators in progress.
     operator_requests: usize,
@@ -113,6 +115,7 @@ impl Driver {
         opened: Opened,
         device: Box<dyn IoQueue>,
         control: mpsc::Receiver<Control>,
+        grace: Arc<Grace>,
     ) -> Self {
         let Opened { layout, map, log, device: below } = opened;
         let transfer_bytes = transfer_bytes(&below.info());
@@ -138,7 +141,7 @@ impl Driver {
             log_write: None,
             checkpoints,
             root: None,
-            sizes: BTreeMap::new(),
+            directs: Directs::new(grace),
             ending: Ending::No,
             operator_requests: 0,
             sweeps: Sweeps::after_start(),
@@ -197,9 +200,6 @@ impl Driver {
 
     fn complete(&mut self, completion: Completion) {
         let Completion { token, op, result } = completion;
-        let is_lost = |error: IoError| {
-            matches!(error.kind, IoErrorKind::Timeout | IoErrorKind::Aborted | IoErrorKind::Gone)
-        };
         if matches!(op, Op::Write { .. }) && result.err().is_some_and(is_lost) {
             // Whether a device that is gone still executes the write is unknown: no cluster may be used again.
             self.map.log_failed();
@@ -283,6 +283,7 @@ impl Drop for Driver {
 impl Poller for Driver {
     fn turn(&mut self, now: Nanos) -> Turn {
         self.now = now;
+        self.directs.note_lost_write(&mut self.map);
         let mut work = self.take_control();
         work += self.poll(now);
         if matches!(self.ending, Ending::Quitting(_)) {
@@ -302,6 +303,7 @@ impl Poller for Driver {
         work += self.write_root();
         work += self.recount();
         work += self.begin_checkpoint();
+        work += self.directs.settle(&mut self.map);
         self.device.submit_batch(&mut self.unsent);
         self.device.ring_doorbell(now);
         self.wake_users();
@@ -314,6 +316,7 @@ impl Poller for Driver {
             || !self.paced.is_empty()
             || self.is_root_due()
             || self.map.is_recounting()
+            || self.directs.are_awaited(&self.map)
             || (self.map.woken().is_some() && self.advances_allowed() > 0)
             || self.ports.iter().flatten().any(|port| !port.requests.is_empty());
         if has_work {

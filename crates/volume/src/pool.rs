@@ -9,11 +9,11 @@ use strake_reactor::{CoreHandle, Poller, PollerId};
 use strake_units::{Name, Nanos, Uuid};
 use strake_volume_map::{Error, VolumeId};
 
-use crate::device::VolumeDevice;
+use crate::device::{Below, VolumeDevice};
 use crate::driver::Driver;
 use crate::error::PoolError;
 use crate::limits::{DEVICE_DEPTH, QUIT_MAX};
-use crate::request::{Answer, Control, Request};
+use crate::request::{Answer, Control, Facts, Request};
 use crate::store::Opened;
 
 /// A pool in use.
@@ -29,6 +29,7 @@ pub struct Pool {
     cores: Vec<CoreHandle>,
     /// True when users may no longer submit requests.
     is_closing: Arc<AtomicBool>,
+    below: Below,
 }
 
 impl Pool {
@@ -38,18 +39,20 @@ impl Pool {
     /// If the device cannot be opened on this core.
     pub fn start(opened: Opened, cores: &[CoreHandle], at: usize) -> Result<Self, PoolError> {
         let (name, uuid, info) = facts(&opened);
+        let below = Below::of(&opened);
         let (control, receive) = mpsc::channel();
         let core = cores[at].clone();
+        let grace = Arc::clone(&below.grace);
         let (index, who) = (core.index(), name.as_str().to_owned());
         let started = core.call(move |core| {
             let queue = opened.device.open_queue(index, DEVICE_DEPTH);
             let queue = queue.map_err(|error| PoolError::device(&who, &error))?;
-            Ok(core.add(Box::new(Driver::new(opened, queue, receive))))
+            Ok(core.add(Box::new(Driver::new(opened, queue, receive, grace))))
         });
         let poller = started.map_err(|_| PoolError::stopped(name.as_str()))??;
         let cores = cores.to_vec();
         let is_closing = Arc::default();
-        Ok(Self { name, uuid, info, control, core: Some((core, poller)), cores, is_closing })
+        Ok(Self { name, uuid, info, control, core: Some((core, poller)), cores, is_closing, below })
     }
 
     /// Starts a pool that the caller drives on its own thread, for a simulator, a benchmark or a test.
@@ -58,12 +61,13 @@ impl Pool {
     /// If the device cannot be opened.
     pub fn start_here(opened: Opened) -> Result<(Self, Box<dyn Poller>), PoolError> {
         let (name, uuid, info) = facts(&opened);
+        let below = Below::of(&opened);
         let (control, receive) = mpsc::channel();
         let queue = opened.device.open_queue(strake_units::CoreIndex(0), DEVICE_DEPTH);
         let queue = queue.map_err(|error| PoolError::device(name.as_str(), &error))?;
-        let driver = Driver::new(opened, queue, receive);
+        let driver = Driver::new(opened, queue, receive, Arc::clone(&below.grace));
         let (cores, is_closing) = (Vec::new(), Arc::default());
-        let pool = Self { name, uuid, info, control, core: None, cores, is_closing };
+        let pool = Self { name, uuid, info, control, core: None, cores, is_closing, below };
         Ok((pool, Box::new(driver)))
     }
 
@@ -107,12 +111,13 @@ impl Pool {
 
     /// Returns a volume as a block device, from the answer to [`open`](Self::open).
     #[must_use]
-    pub fn device_of(&self, volume: VolumeId, (blocks, kind): Facts) -> Arc<dyn BlockDevice> {
+    pub fn device_of(&self, volume: VolumeId, facts: Facts) -> Arc<dyn BlockDevice> {
         let identity = format!("volume:{}:{volume}", self.uuid);
         Arc::new(VolumeDevice {
             volume,
-            kind,
-            blocks,
+            kind: facts.kind,
+            view: facts.view,
+            below: self.below.clone(),
             info: DeviceInfo { identity, ..self.info.clone() },
             control: self.control.clone(),
             pool_core: self.core.as_ref().map(|(core, _)| core.clone()),
@@ -175,9 +180,6 @@ impl Drop for Pool {
         self.quit();
     }
 }
-
-/// The size of a volume in blocks, and its kind.
-pub type Facts = (Arc<std::sync::atomic::AtomicU64>, strake_volume_map::VolumeKind);
 
 /// A pending answer of the pool core.
 pub struct Pending<T> {

@@ -1,4 +1,4 @@
-//! The [`IoQueue`] of a volume: it sends requests to the pool core, and returns the completions.
+//! The [`IoQueue`] of a volume: requests go to the device below, or else to the pool core.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,33 +8,67 @@ use strake_block::{Completion, CompletionBatch, Io, IoError, IoErrorKind, IoQueu
 use strake_reactor::{CoreHandle, Receiver, Sender};
 use strake_units::Nanos;
 
-/// The queue of one user of a volume.
-pub(crate) struct VolumeQueue {
+use crate::direct_queue::{Back, DirectQueue};
+
+/// The way to the pool core.
+pub(crate) struct ByPool {
     requests: Sender<Io>,
     replies: Receiver<Completion>,
     /// The pool core. `None` if the user drives the pool.
     wake: Option<CoreHandle>,
+    /// True if a request was sent since the last doorbell.
+    unrung: bool,
+}
+
+impl ByPool {
+    pub(crate) fn new(
+        requests: Sender<Io>,
+        replies: Receiver<Completion>,
+        wake: Option<CoreHandle>,
+    ) -> Self {
+        Self { requests, replies, wake, unrung: false }
+    }
+}
+
+/// The queue of one user of a volume.
+pub(crate) struct VolumeQueue {
+    direct: DirectQueue,
+    by_pool: ByPool,
     /// True when the pool takes no more requests.
     is_closing: Arc<AtomicBool>,
     /// Requests after the end of the pool.
     refused: VecDeque<Completion>,
     outstanding: u32,
     depth: u32,
-    /// True if a request was sent since the last doorbell.
-    unrung: bool,
 }
 
 impl VolumeQueue {
     pub(crate) fn new(
-        requests: Sender<Io>,
-        replies: Receiver<Completion>,
-        wake: Option<CoreHandle>,
+        by_pool: ByPool,
+        direct: DirectQueue,
         is_closing: Arc<AtomicBool>,
         depth: u32,
     ) -> Self {
         let refused = VecDeque::new();
-        let (outstanding, unrung) = (0, false);
-        Self { requests, replies, wake, is_closing, refused, outstanding, depth, unrung }
+        Self { direct, by_pool, is_closing, refused, outstanding: 0, depth }
+    }
+
+    #[allow(clippy::result_large_err)]
+    fn send(&mut self, io: Io) -> Result<(), Io> {
+        if self.is_closing.load(Ordering::Acquire) || self.by_pool.requests.abandoned() {
+            let result = Err(IoError::new(IoErrorKind::Aborted));
+            self.refused.push_back(Completion { token: io.token, op: io.op, result });
+            return Ok(());
+        }
+        match self.direct.submit(io) {
+            Ok(()) => Ok(()),
+            Err(Back::Full(io)) => Err(io),
+            Err(Back::ForPool(io)) => {
+                self.by_pool.requests.send(io)?;
+                self.by_pool.unrung = true;
+                Ok(())
+            }
+        }
     }
 }
 
@@ -43,26 +77,21 @@ impl IoQueue for VolumeQueue {
         if self.outstanding >= self.depth {
             return Err(io);
         }
-        if self.is_closing.load(Ordering::Acquire) || self.requests.abandoned() {
-            let result = Err(IoError::new(IoErrorKind::Aborted));
-            self.refused.push_back(Completion { token: io.token, op: io.op, result });
-        } else {
-            self.requests.send(io)?;
-            self.unrung = true;
-        }
+        self.send(io)?;
         self.outstanding += 1;
         Ok(())
     }
 
-    fn ring_doorbell(&mut self, _now: Nanos) {
-        if std::mem::take(&mut self.unrung)
-            && let Some(core) = &self.wake
+    fn ring_doorbell(&mut self, now: Nanos) {
+        self.direct.ring_doorbell(now);
+        if std::mem::take(&mut self.by_pool.unrung)
+            && let Some(core) = &self.by_pool.wake
         {
             core.wake();
         }
     }
 
-    fn poll(&mut self, _now: Nanos, batch: &mut CompletionBatch) {
+    fn poll(&mut self, now: Nanos, batch: &mut CompletionBatch) {
         let before = batch.len();
         while batch.room() > 0
             && let Some(done) = self.refused.pop_front()
@@ -70,16 +99,17 @@ impl IoQueue for VolumeQueue {
             batch.push(done);
         }
         while batch.room() > 0
-            && let Some(done) = self.replies.recv()
+            && let Some(done) = self.by_pool.replies.recv()
         {
             batch.push(done);
         }
+        self.direct.poll(now, batch);
         self.outstanding -= (batch.len() - before) as u32;
     }
 
     fn readiness(&self) -> Readiness {
         // The pool core wakes this core after it has sent an answer.
-        let has_answer = !self.replies.is_empty() || !self.refused.is_empty();
-        if has_answer { Readiness::Poll } else { Readiness::Idle }
+        let has_answer = !self.by_pool.replies.is_empty() || !self.refused.is_empty();
+        if has_answer { Readiness::Poll } else { self.direct.readiness() }
     }
 }

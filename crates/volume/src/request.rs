@@ -1,7 +1,6 @@
 //! Messages between threads and the pool core: control requests, their answers, and new queues.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::sync::mpsc;
 
 use strake_block::{Completion, Io};
@@ -10,6 +9,9 @@ use strake_units::Name;
 use strake_volume_map::{
     Error, PoolSpace, SpacePolicy, Span, Tail, VolumeId, VolumeKind, VolumeSpace,
 };
+
+use crate::grace::Section;
+use crate::view::View;
 
 /// A request of an operator.
 #[derive(Clone, Debug)]
@@ -148,18 +150,26 @@ pub struct VolumeRow {
     pub mapped: u32,
 }
 
+/// What a device of a volume needs from the pool core.
+#[derive(Debug)]
+pub struct Facts {
+    pub(crate) view: Arc<View>,
+    pub(crate) kind: VolumeKind,
+}
+
 /// A message of a control thread.
 pub(crate) enum Control {
     /// A request, and the sender of its answer.
     Request { request: Request, reply: mpsc::Sender<Result<Answer, Error>> },
-    /// Returns the size of a volume in blocks, which follows each resize. The sender is dropped without such a volume.
-    Open { volume: VolumeId, reply: mpsc::Sender<(Arc<AtomicU64>, VolumeKind)> },
+    /// Returns the facts of a volume. The sender is dropped without such a volume.
+    Open { volume: VolumeId, reply: mpsc::Sender<Facts> },
     /// A new queue of a volume.
     Connect {
         volume: VolumeId,
         requests: Receiver<Io>,
         replies: Sender<Completion>,
         wake: Option<CoreHandle>,
+        section: Arc<Section>,
     },
     /// Ends everything in progress, writes a root and answers. Later requests fail.
     Stop { reply: mpsc::Sender<()> },

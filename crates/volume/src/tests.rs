@@ -2,6 +2,7 @@
 
 mod below;
 mod crashes;
+mod direct;
 mod faults;
 mod layouts;
 mod logs;

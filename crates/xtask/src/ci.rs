@@ -403,7 +403,8 @@ fn loom(root: &Path) -> Outcome {
 }
 
 /// The crates that have such models.
-const LOOM_CRATES: [&str; 4] = ["-p", "strake-reactor", "-p", "strake-dev-fabrics"];
+const LOOM_CRATES: [&str; 6] =
+    ["-p", "strake-reactor", "-p", "strake-dev-fabrics", "-p", "strake-volume"];
 /// How often a thread is interrupted where it need not wait, every night: minutes.
 const NIGHTLY_PREEMPTIONS: &str = "3";
 

@@ -1,8 +1,6 @@
 //! Messages of control threads: requests of operators, new queues, and the end of the pool.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 
 use strake_volume_map::{Error, Request as MapRequest, Ring, Span, VolumeId, VolumeMap};
@@ -10,7 +8,7 @@ use strake_volume_map::{Error, Request as MapRequest, Ring, Span, VolumeId, Volu
 use super::steps::{Owner, Running};
 use super::{Driver, Port};
 use crate::limits::{LEAVES_PER_COMPARISON, OPERATOR_REQUESTS_MAX, PORTS_MAX};
-use crate::request::{Answer, Control, Found, PoolStatus, Request, VolumeRow};
+use crate::request::{Answer, Control, Facts, Found, PoolStatus, Request, VolumeRow};
 
 /// The end of the pool.
 pub(super) enum Ending {
@@ -45,9 +43,10 @@ impl Driver {
             match message {
                 Control::Request { request, reply } => self.take_request(request, reply),
                 Control::Open { volume, reply } => self.open_volume(volume, &reply),
-                Control::Connect { volume, requests, replies, wake } => {
+                Control::Connect { volume, requests, replies, wake, section } => {
                     let (outstanding, has_answers) = (0, false);
                     let port = Port { volume, requests, replies, wake, outstanding, has_answers };
+                    self.directs.connect(&mut self.map, section);
                     match self.ports.iter().position(Option::is_none) {
                         Some(at) => self.ports[at] = Some(port),
                         None if self.ports.len() < PORTS_MAX => self.ports.push(Some(port)),
@@ -62,17 +61,13 @@ impl Driver {
         count
     }
 
-    fn open_volume(
-        &mut self,
-        id: VolumeId,
-        reply: &mpsc::Sender<(Arc<AtomicU64>, strake_volume_map::VolumeKind)>,
-    ) {
+    fn open_volume(&mut self, id: VolumeId, reply: &mpsc::Sender<Facts>) {
         // Without an answer, the sender is dropped.
         let Some(volume) = self.map.volume(id) else { return };
-        let (blocks, kind) = (volume.blocks, volume.kind);
-        let size = self.sizes.entry(id).or_insert_with(|| Arc::new(AtomicU64::new(blocks)));
+        let kind = volume.kind;
+        let Some(view) = self.directs.view(&self.map, id) else { return };
         // A control thread that has stopped waiting needs no answer.
-        let _ = reply.send((Arc::clone(size), kind));
+        let _ = reply.send(Facts { view: Arc::clone(view), kind });
     }
 
     fn take_request(&mut self, request: Request, reply: mpsc::Sender<Result<Answer, Error>>) {
@@ -147,6 +142,7 @@ impl Driver {
     }
 
     fn begin_end(&mut self, reply: mpsc::Sender<()>) {
+        self.directs.close();
         match &mut self.ending {
             Ending::No => self.ending = Ending::Draining(vec![reply]),
             Ending::Draining(replies) | Ending::Writing(replies) | Ending::Quitting(replies) => {
@@ -161,6 +157,7 @@ impl Driver {
 
     /// Ends the pool without a root. I/Os that the device has not taken are not sent.
     fn quit(&mut self, reply: mpsc::Sender<()>) {
+        self.directs.close();
         self.drop_unsent();
         self.ending = match std::mem::replace(&mut self.ending, Ending::Ended) {
             Ending::Draining(mut replies)
@@ -187,12 +184,13 @@ impl Driver {
         let is_quiet = self.operations.is_empty()
             && self.requests.len() == 0
             && self.transfers.len() == 0
+            && self.directs.are_idle()
             && self.log_write.is_none();
         // After a failure of the log, the rest of its records is never written.
         let is_idle =
             is_quiet && (self.map.is_read_only() || self.map.records(Ring::LEADER).len() == 0);
         let is_over = match self.ending {
-            Ending::Quitting(_) => self.transfers.len() == 0,
+            Ending::Quitting(_) => self.transfers.len() == 0 && self.directs.are_idle(),
             _ => is_idle,
         };
         match std::mem::replace(&mut self.ending, Ending::Ended) {
@@ -211,15 +209,6 @@ impl Driver {
             other => self.ending = other,
         }
     }
-}
-
-/// Publishes the sizes of volumes after a change of whole volumes.
-pub(super) fn refresh_sizes(sizes: &mut BTreeMap<VolumeId, Arc<AtomicU64>>, map: &VolumeMap) {
-    sizes.retain(|id, size| {
-        let Some(volume) = map.volume(*id) else { return false };
-        size.store(volume.blocks, Ordering::Release);
-        true
-    });
 }
 
 /// Compares a part of two volumes, so that the pool core has bounded work.

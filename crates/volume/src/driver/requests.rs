@@ -131,6 +131,7 @@ impl Driver {
                     let request =
                         HostRequest { port, token, volume, content, rest, parts: 1, error: None };
                     let request = self.requests.insert(request);
+                    self.directs.show(&self.map, volume, index as u32);
                     let at = self.layout.cluster(cluster, blocks);
                     return self.send(Transfer::Read { request, epoch }, Op::Read { at, data });
                 }
@@ -310,6 +311,7 @@ impl Driver {
                 let request = self.requests.get_mut(at);
                 request.parts += 1;
                 let data = request.data(part, shift);
+                self.directs.show(&self.map, volume, index);
                 let transfer = Transfer::Write { request: at, epoch };
                 let lba = self.layout.cluster(cluster, blocks);
                 self.send(transfer, Op::Write { at: lba, data, durability });

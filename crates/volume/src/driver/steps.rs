@@ -10,7 +10,6 @@ use strake_volume_map::{
     Source as From, Stability, Step, Wait,
 };
 
-use super::control::refresh_sizes;
 use super::requests::HostPart;
 use super::{Driver, Transfer, io_error};
 use crate::limits::{COPIES_MAX, STARVED_DELETING, STARVED_MAX};
@@ -158,8 +157,13 @@ impl Driver {
                 let log_from = floors.first().map_or(0, |floor| self.log.position(*floor));
                 self.begin_root(id, place, sequence, log_from);
             }
-            // New writes are accepted by this thread, which asks the map.
-            Step::Hold { .. } => self.map.completed(id),
+            Step::Hold { .. } => {
+                // This thread asks the map about new writes, and writes that use views see the following. The map
+                // closes the epoch of earlier ones at once, before anything else is done.
+                self.directs.hold_writes();
+                self.map.completed(id);
+                self.advance(id);
+            }
             // Reads of hosts are no operations.
             Step::Read { .. } => self.map.failed(id),
         }
@@ -352,6 +356,7 @@ impl Driver {
         }
         let is_alone = self.operations.len() == self.starved.len()
             && self.transfers.len() == 0
+            && !self.directs.are_awaited(&self.map)
             && self.map.woken().is_none();
         let is_vain = !self.is_serving() || (is_alone && !self.sweeps.is_active());
         let (limit, now) = (self.sweeps.starved_limit(), self.now);
@@ -382,7 +387,7 @@ impl Driver {
                 if let Ok(Done::Dying(_)) = result {
                     self.sweeps.is_due = true;
                 }
-                refresh_sizes(&mut self.sizes, &self.map);
+                self.directs.refresh_sizes(&self.map);
                 // A control thread that has stopped waiting needs no answer.
                 let _ = reply.send(result.map(|done| match done {
                     Done::Made(volumes) => Answer::Created(volumes),

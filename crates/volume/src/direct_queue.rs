@@ -1,0 +1,175 @@
+//! The part of the queue of a volume that sends I/Os to the device below without the pool core.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use strake_block::{CompletionBatch, Io, IoError, IoErrorKind, IoQueue, Op, Readiness, Token};
+use strake_units::{Lba, Nanos};
+use strake_volume_map::{Blocks, Direct};
+
+use crate::device::Below;
+use crate::grace::{Half, Section};
+use crate::slab::Slab;
+use crate::view::View;
+
+/// A request that was not sent.
+pub(crate) enum Back {
+    /// The pool core must execute it.
+    ForPool(Io),
+    /// The device has no room.
+    Full(Io),
+}
+
+/// A request in progress.
+struct Sent {
+    token: Token,
+    /// The first block of the volume.
+    at: Lba,
+    half: Half,
+}
+
+/// The direct way to the device below.
+pub(crate) struct DirectQueue {
+    queue: Box<dyn IoQueue>,
+    below: Below,
+    view: Arc<View>,
+    section: Arc<Section>,
+    sent: Slab<Sent>,
+    /// Writes in progress.
+    writes: u32,
+    cluster_blocks: u64,
+}
+
+/// The range of a request that is in one part of a volume.
+struct InPart {
+    part: u32,
+    blocks: Blocks,
+}
+
+impl DirectQueue {
+    pub(crate) fn new(
+        queue: Box<dyn IoQueue>,
+        below: &Below,
+        view: Arc<View>,
+        section: Arc<Section>,
+        depth: u32,
+    ) -> Self {
+        let cluster_blocks = u64::from(below.layout.shape.cluster_blocks);
+        let (below, sent) = (below.clone(), Slab::new(depth as usize));
+        Self { queue, below, view, section, sent, writes: 0, cluster_blocks }
+    }
+
+    /// Sends a request to the device if the view has its cluster.
+    #[allow(clippy::result_large_err)]
+    pub(crate) fn submit(&mut self, io: Io) -> Result<(), Back> {
+        let (at, bytes, is_write) = match &io.op {
+            Op::Read { at, data } => (*at, data.len(), false),
+            Op::Write { at, data, .. } => (*at, data.len(), true),
+            Op::Flush | Op::Deallocate { .. } | Op::WriteZeroes { .. } => {
+                return Err(Back::ForPool(io));
+            }
+        };
+        let Some(InPart { part, blocks }) = self.in_part(at, bytes) else {
+            return Err(Back::ForPool(io));
+        };
+        let half = self.section.enter(&self.below.grace);
+        let Some(direct) = self.find(part, is_write) else {
+            self.section.leave(half);
+            return Err(Back::ForPool(io));
+        };
+        let token = Token(u64::from(self.sent.insert(Sent { token: io.token, at, half })));
+        let to = self.below.layout.cluster(direct.cluster, blocks);
+        let sent = match io.op {
+            Op::Read { data, .. } => self.queue.submit_read(token, to, data),
+            Op::Write { data, durability, .. } => {
+                self.queue.submit_write(token, to, data, durability)
+            }
+            op @ (Op::Flush | Op::Deallocate { .. } | Op::WriteZeroes { .. }) => {
+                unreachable!("{op:?} has no cluster")
+            }
+        };
+        match sent {
+            Ok(()) => {
+                self.writes += u32::from(is_write);
+                Ok(())
+            }
+            Err(mut back) => {
+                let Sent { token, at, half } = self.sent.remove(token.0 as u32);
+                self.section.leave(half);
+                set_start(&mut back.op, at);
+                Err(Back::Full(Io { token, op: back.op }))
+            }
+        }
+    }
+
+    /// Returns the part of a request that is in one part of the volume.
+    fn in_part(&self, at: Lba, bytes: usize) -> Option<InPart> {
+        let size = self.below.layout.block_size;
+        let (count, rest) = (bytes as u64 >> size.shift(), bytes & (size.bytes() as usize - 1));
+        let (part, first) = (at.0 / self.cluster_blocks, at.0 % self.cluster_blocks);
+        let end = at.0.checked_add(count)?;
+        let is_in =
+            first + count <= self.cluster_blocks && end <= self.view.blocks.load(Ordering::Acquire);
+        if count == 0 || rest != 0 || !is_in {
+            return None;
+        }
+        let blocks = Blocks { first: first as u16, count: count as u16 };
+        Some(InPart { part: u32::try_from(part).ok()?, blocks })
+    }
+
+    /// Returns the cluster of a part for an I/O that is in the section.
+    fn find(&self, part: u32, is_write: bool) -> Option<Direct> {
+        let grace = &self.below.grace;
+        if !self.section.is_open() || grace.is_closed() || (is_write && grace.holds_writes()) {
+            return None;
+        }
+        self.view.get(part).filter(|direct| direct.is_writable || !is_write)
+    }
+
+    pub(crate) fn ring_doorbell(&mut self, now: Nanos) {
+        self.queue.ring_doorbell(now);
+    }
+
+    /// Moves completions into `batch`, as far as there is room.
+    pub(crate) fn poll(&mut self, now: Nanos, batch: &mut CompletionBatch) {
+        let before = batch.len();
+        self.queue.poll(now, batch);
+        for done in &mut batch.as_mut_slice()[before..] {
+            let Sent { token, at, half } = self.sent.remove(done.token.0 as u32);
+            if matches!(done.op, Op::Write { .. }) {
+                self.writes -= 1;
+                if done.result.is_err_and(is_lost) {
+                    self.below.grace.lose_write();
+                }
+            }
+            done.token = token;
+            set_start(&mut done.op, at);
+            self.section.leave(half);
+        }
+    }
+
+    pub(crate) fn readiness(&self) -> Readiness {
+        self.queue.readiness()
+    }
+}
+
+impl Drop for DirectQueue {
+    fn drop(&mut self) {
+        if self.writes > 0 {
+            self.below.grace.lose_write();
+        }
+        self.section.end();
+    }
+}
+
+/// True if the device may still execute a write that ended with this error.
+pub(crate) const fn is_lost(error: IoError) -> bool {
+    matches!(error.kind, IoErrorKind::Timeout | IoErrorKind::Aborted | IoErrorKind::Gone)
+}
+
+fn set_start(op: &mut Op, start: Lba) {
+    match op {
+        Op::Read { at, .. } | Op::Write { at, .. } => *at = start,
+        Op::Flush | Op::Deallocate { .. } | Op::WriteZeroes { .. } => {}
+    }
+}

@@ -1,5 +1,6 @@
 //! The part of the queue of a volume that sends I/Os to the device below without the pool core.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -35,9 +36,20 @@ pub(crate) struct DirectQueue {
     view: Arc<View>,
     section: Arc<Section>,
     sent: Slab<Sent>,
+    /// Requests that are sent together.
+    staged: VecDeque<Io>,
     /// Writes in progress.
     writes: u32,
     cluster_blocks: u64,
+}
+
+/// A request that is in the section.
+struct Entered {
+    /// The first block of the device.
+    to: Lba,
+    half: Half,
+    /// The first block of the volume.
+    at: Lba,
 }
 
 /// The range of a request that is in one part of a volume.
@@ -56,50 +68,81 @@ impl DirectQueue {
     ) -> Self {
         let cluster_blocks = u64::from(below.layout.shape.cluster_blocks);
         let (below, sent) = (below.clone(), Slab::new(depth as usize));
-        Self { queue, below, view, section, sent, writes: 0, cluster_blocks }
+        let staged = VecDeque::with_capacity(depth as usize);
+        Self { queue, below, view, section, sent, staged, writes: 0, cluster_blocks }
     }
 
     /// Sends a request to the device if the view has its cluster.
     #[allow(clippy::result_large_err)]
     pub(crate) fn submit(&mut self, io: Io) -> Result<(), Back> {
-        let (at, bytes, is_write) = match &io.op {
-            Op::Read { at, data } => (*at, data.len(), false),
-            Op::Write { at, data, .. } => (*at, data.len(), true),
-            Op::Flush | Op::Deallocate { .. } | Op::WriteZeroes { .. } => {
-                return Err(Back::ForPool(io));
-            }
-        };
-        let Some(InPart { part, blocks }) = self.in_part(at, bytes) else {
-            return Err(Back::ForPool(io));
-        };
-        let half = self.section.enter(&self.below.grace);
-        let Some(direct) = self.find(part, is_write) else {
-            self.section.leave(half);
-            return Err(Back::ForPool(io));
-        };
-        let token = Token(u64::from(self.sent.insert(Sent { token: io.token, at, half })));
-        let to = self.below.layout.cluster(direct.cluster, blocks);
-        let sent = match io.op {
-            Op::Read { data, .. } => self.queue.submit_read(token, to, data),
-            Op::Write { data, durability, .. } => {
-                self.queue.submit_write(token, to, data, durability)
+        let Some(entered) = self.enter(&io.op) else { return Err(Back::ForPool(io)) };
+        let Io { token, op } = self.begin(io, entered);
+        let sent = match op {
+            Op::Read { at, data } => self.queue.submit_read(token, at, data),
+            Op::Write { at, data, durability } => {
+                self.queue.submit_write(token, at, data, durability)
             }
             op @ (Op::Flush | Op::Deallocate { .. } | Op::WriteZeroes { .. }) => {
                 unreachable!("{op:?} has no cluster")
             }
         };
-        match sent {
-            Ok(()) => {
-                self.writes += u32::from(is_write);
-                Ok(())
-            }
-            Err(mut back) => {
-                let Sent { token, at, half } = self.sent.remove(token.0 as u32);
-                self.section.leave(half);
-                set_start(&mut back.op, at);
-                Err(Back::Full(Io { token, op: back.op }))
-            }
+        sent.map_err(|back| Back::Full(self.take_back(back)))
+    }
+
+    /// Accepts a request for the next [`submit_staged`](Self::submit_staged) if the view has its cluster.
+    #[allow(clippy::result_large_err)]
+    pub(crate) fn stage(&mut self, io: Io) -> Result<(), Io> {
+        let Some(entered) = self.enter(&io.op) else { return Err(io) };
+        let io = self.begin(io, entered);
+        self.staged.push_back(io);
+        Ok(())
+    }
+
+    /// Sends the accepted requests. Returns those for which the device has no room to the front of `batch`, and returns
+    /// their number.
+    pub(crate) fn submit_staged(&mut self, batch: &mut VecDeque<Io>) -> u32 {
+        self.queue.submit_batch(&mut self.staged);
+        let count = self.staged.len() as u32;
+        while let Some(back) = self.staged.pop_back() {
+            let io = self.take_back(back);
+            batch.push_front(io);
         }
+        count
+    }
+
+    /// Enters the section, and returns the cluster of a request, if the view has it.
+    fn enter(&self, op: &Op) -> Option<Entered> {
+        let (at, bytes, is_write) = match op {
+            Op::Read { at, data } => (*at, data.len(), false),
+            Op::Write { at, data, .. } => (*at, data.len(), true),
+            Op::Flush | Op::Deallocate { .. } | Op::WriteZeroes { .. } => return None,
+        };
+        let InPart { part, blocks } = self.in_part(at, bytes)?;
+        let half = self.section.enter(&self.below.grace);
+        let Some(direct) = self.find(part, is_write) else {
+            self.section.leave(half);
+            return None;
+        };
+        Some(Entered { to: self.below.layout.cluster(direct.cluster, blocks), half, at })
+    }
+
+    /// Returns the request for the device.
+    fn begin(&mut self, mut io: Io, entered: Entered) -> Io {
+        let Entered { to, half, at } = entered;
+        self.writes += u32::from(matches!(io.op, Op::Write { .. }));
+        io.token = Token(u64::from(self.sent.insert(Sent { token: io.token, at, half })));
+        set_start(&mut io.op, to);
+        io
+    }
+
+    /// Returns the request of the user for a request that the device did not accept.
+    fn take_back(&mut self, mut back: Io) -> Io {
+        let Sent { token, at, half } = self.sent.remove(back.token.0 as u32);
+        self.writes -= u32::from(matches!(back.op, Op::Write { .. }));
+        self.section.leave(half);
+        back.token = token;
+        set_start(&mut back.op, at);
+        back
     }
 
     /// Returns the part of a request that is in one part of the volume.

@@ -28,6 +28,13 @@ impl ByPool {
     ) -> Self {
         Self { requests, replies, wake, unrung: false }
     }
+
+    #[allow(clippy::result_large_err)]
+    fn send(&mut self, io: Io) -> Result<(), Io> {
+        self.requests.send(io)?;
+        self.unrung = true;
+        Ok(())
+    }
 }
 
 /// The queue of one user of a volume.
@@ -53,22 +60,14 @@ impl VolumeQueue {
         Self { direct, by_pool, is_closing, refused, outstanding: 0, depth }
     }
 
-    #[allow(clippy::result_large_err)]
-    fn send(&mut self, io: Io) -> Result<(), Io> {
-        if self.is_closing.load(Ordering::Acquire) || self.by_pool.requests.abandoned() {
-            let result = Err(IoError::new(IoErrorKind::Aborted));
-            self.refused.push_back(Completion { token: io.token, op: io.op, result });
-            return Ok(());
-        }
-        match self.direct.submit(io) {
-            Ok(()) => Ok(()),
-            Err(Back::Full(io)) => Err(io),
-            Err(Back::ForPool(io)) => {
-                self.by_pool.requests.send(io)?;
-                self.by_pool.unrung = true;
-                Ok(())
-            }
-        }
+    /// True if the pool takes no more requests.
+    fn is_closed(&self) -> bool {
+        self.is_closing.load(Ordering::Acquire) || self.by_pool.requests.abandoned()
+    }
+
+    fn refuse(&mut self, io: Io) {
+        let result = Err(IoError::new(IoErrorKind::Aborted));
+        self.refused.push_back(Completion { token: io.token, op: io.op, result });
     }
 }
 
@@ -77,9 +76,41 @@ impl IoQueue for VolumeQueue {
         if self.outstanding >= self.depth {
             return Err(io);
         }
-        self.send(io)?;
+        if self.is_closed() {
+            self.refuse(io);
+        } else {
+            match self.direct.submit(io) {
+                Ok(()) => {}
+                Err(Back::Full(io)) => return Err(io),
+                Err(Back::ForPool(io)) => self.by_pool.send(io)?,
+            }
+        }
         self.outstanding += 1;
         Ok(())
+    }
+
+    fn submit_batch(&mut self, batch: &mut VecDeque<Io>) {
+        if self.is_closed() {
+            while self.outstanding < self.depth
+                && let Some(io) = batch.pop_front()
+            {
+                self.refuse(io);
+                self.outstanding += 1;
+            }
+            return;
+        }
+        while self.outstanding < self.depth
+            && let Some(io) = batch.pop_front()
+        {
+            if let Err(io) = self.direct.stage(io)
+                && let Err(back) = self.by_pool.send(io)
+            {
+                batch.push_front(back);
+                break;
+            }
+            self.outstanding += 1;
+        }
+        self.outstanding -= self.direct.submit_staged(batch);
     }
 
     fn ring_doorbell(&mut self, now: Nanos) {

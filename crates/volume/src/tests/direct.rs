@@ -1,17 +1,20 @@
 //! Reads and writes in place that do not pass the pool core.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-use strake_block::{
-    BlockDevice, CompletionBatch, Durability, Io, IoErrorKind, IoQueue, Op, Readiness, Token,
-};
+use strake_block::{CompletionBatch, Durability, Io, IoErrorKind, IoQueue, Op, Readiness, Token};
 use strake_dev_mem::{Effect, Ops, Rule};
 use strake_units::{CoreIndex, Lba, LbaRange, Nanos};
-use strake_volume_map::VolumeId;
+use strake_volume_map::{ClusterId, Direct, VolumeId};
 
 use super::world::{World, drive, name, read_op, small, values_of, write_op};
+use crate::device::Below;
+use crate::direct_queue::{Back, DirectQueue};
+use crate::grace::{Grace, Section};
 use crate::layout::Layout;
 use crate::request::{Answer, Request};
+use crate::view::View;
 
 const CACHED: Durability = Durability::Normal;
 
@@ -160,6 +163,68 @@ fn a_rollback_a_smaller_size_and_a_deletion_change_what_users_see() {
     user.queue.poll(Nanos(1), &mut user.batch);
     let refused = user.batch.drain().next().expect("an answer").result.expect_err("it is gone");
     assert_eq!(refused.kind, IoErrorKind::Gone);
+}
+
+/// A queue with room for one I/O.
+#[derive(Default)]
+struct Narrow(Option<Io>);
+
+impl IoQueue for Narrow {
+    fn submit(&mut self, io: Io) -> Result<(), Io> {
+        if self.0.is_some() {
+            return Err(io);
+        }
+        self.0 = Some(io);
+        Ok(())
+    }
+
+    fn ring_doorbell(&mut self, _now: Nanos) {}
+
+    fn poll(&mut self, _now: Nanos, batch: &mut CompletionBatch) {
+        if let Some(Io { token, op }) = self.0.take() {
+            batch.push_parts(token, op, Ok(()));
+        }
+    }
+
+    fn readiness(&self) -> Readiness {
+        Readiness::Poll
+    }
+}
+
+#[test]
+fn requests_that_the_device_refuses_return_as_they_were() {
+    let device = drive(64, 1);
+    let layout = Arc::new(small(&*device, 64, 64));
+    let below = Below { device, layout: Arc::clone(&layout), grace: Arc::new(Grace::new()) };
+    let (view, section) = (Arc::new(View::new(640, 10)), Arc::new(Section::new()));
+    section.open();
+    view.add(1, Direct { cluster: ClusterId(7), is_writable: true });
+    let queue = Box::<Narrow>::default();
+    let mut queue = DirectQueue::new(queue, &below, view, Arc::clone(&section), 8);
+    let io = |token, block| Io { token: Token(token), op: write_op(block, &[1], CACHED) };
+    let is = |io: &Io, token, block| {
+        let Op::Write { at, .. } = &io.op else { panic!("a write") };
+        assert_eq!((io.token, *at), (Token(token), Lba(block)));
+    };
+    assert!(queue.submit(io(11, 65)).is_ok());
+    let Err(Back::Full(back)) = queue.submit(io(12, 66)) else { panic!("the device is full") };
+    is(&back, 12, 66);
+    for (token, block) in [(13, 67), (14, 68)] {
+        assert!(queue.stage(io(token, block)).is_ok());
+    }
+    let mut batch = VecDeque::from([io(15, 69)]);
+    assert_eq!(queue.submit_staged(&mut batch), 2);
+    for (io, (token, block)) in batch.iter().zip([(13, 67), (14, 68), (15, 69)]) {
+        is(io, token, block);
+    }
+    let mut done = CompletionBatch::new(4);
+    queue.poll(Nanos(0), &mut done);
+    let [done] = done.as_mut_slice() else { panic!("one completion") };
+    let Op::Write { at, .. } = &done.op else { panic!("a write") };
+    assert_eq!((done.token, *at), (Token(11), Lba(65)));
+    assert!(section.is_idle());
+    drop(queue);
+    assert!(!below.grace.has_lost_write(), "no write is in progress");
 }
 
 /// Makes I/Os of data clusters wait until the rule is removed.

@@ -1,6 +1,6 @@
 //! A pool on a drive in memory that the test drives itself, and what its volumes may contain after a crash.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use strake_block::{
@@ -209,7 +209,14 @@ impl<B: Below> World<B> {
         let token = self.next_token;
         self.next_token += 1;
         let queue = self.queues.get_mut(&volume).expect("it was opened");
-        queue.submit(Io { token: Token(token), op }).expect("the queue has room");
+        let io = Io { token: Token(token), op };
+        if token.is_multiple_of(2) {
+            queue.submit(io).expect("the queue has room");
+        } else {
+            let mut batch = VecDeque::from([io]);
+            queue.submit_batch(&mut batch);
+            assert!(batch.is_empty(), "the queue has room");
+        }
         queue.ring_doorbell(Nanos(self.now));
         token
     }

@@ -1,6 +1,7 @@
 //! An operation in progress.
 
 use crate::error::ErrorKind;
+use crate::operation::Progress;
 use crate::operation::checkpoint::Checkpoint;
 use crate::operation::fill::Fill;
 use crate::operation::io::Io;
@@ -9,8 +10,8 @@ use crate::operation::read::Read;
 use crate::operation::resize::Resize;
 use crate::operation::snapshot::Cutting;
 use crate::operation::sweep::Sweep;
-use crate::operation::{Progress, StepKind};
 use crate::state::MapState;
+use crate::step_kind::StepKind;
 
 /// The state of an operation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::ids::VolumeId;
-use crate::operation::StepKind;
+use crate::step_kind::StepKind;
 
 /// The kind of a refusal, for decisions of callers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

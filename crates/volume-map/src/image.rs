@@ -189,25 +189,6 @@ impl Shape {
     }
 }
 
-/// Writes a volume up to its first leaf reference.
-pub(crate) fn put_volume(out: &mut Writer, id: VolumeId, volume: &Volume) {
-    out.u32(id.0);
-    out.name(&volume.name);
-    out.u64(volume.blocks);
-    out.u8(u8::from(volume.kind == VolumeKind::Snapshot));
-    out.u8(u8::from(volume.is_dying));
-    out.policy(volume.policy);
-    out.u32(volume.seed);
-    // No volume has the identifier 0.
-    out.u32(volume.origin.map_or(0, |origin| origin.0));
-    out.u32(volume.root.len() as u32);
-}
-
-/// Writes a leaf reference: the identifier of the leaf, or 0.
-pub(crate) fn put_root_entry(out: &mut Writer, leaf: u64) {
-    out.u64(leaf);
-}
-
 fn get_floors(from: &mut Reader<'_>, shape: Shape) -> Result<Vec<Number>, Error> {
     let mut floor = || {
         let floor = from.number("floor")?;

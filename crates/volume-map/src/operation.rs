@@ -1,7 +1,5 @@
 //! Operations as values: the steps for a driver, the waits, and the end of an operation.
 
-use std::fmt;
-
 use strake_units::Name;
 
 use crate::blocks::Blocks;
@@ -10,6 +8,7 @@ use crate::error::Error;
 use crate::ids::{ClusterId, Number, Ring, VolumeId};
 use crate::record::SpacePolicy;
 use crate::state::MapState;
+use crate::step_kind::StepKind;
 use crate::tables::Part;
 
 pub(crate) mod checkpoint;
@@ -196,25 +195,6 @@ pub enum Step {
     },
 }
 
-/// The kind of a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum StepKind {
-    /// [`Step::Write`].
-    Write,
-    /// [`Step::Read`].
-    Read,
-    /// [`Step::Copy`].
-    Copy,
-    /// [`Step::Hold`].
-    Hold,
-    /// [`Step::Flush`].
-    Flush,
-    /// [`Step::Pace`].
-    Pace,
-    /// [`Step::WriteRoot`].
-    WriteRoot,
-}
-
 impl Step {
     /// The kind of the step.
     #[must_use]
@@ -228,20 +208,6 @@ impl Step {
             Self::Pace => StepKind::Pace,
             Self::WriteRoot { .. } => StepKind::WriteRoot,
         }
-    }
-}
-
-impl fmt::Display for StepKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Write => "write",
-            Self::Read => "read",
-            Self::Copy => "copy",
-            Self::Hold => "hold of new writes",
-            Self::Flush => "flush",
-            Self::Pace => "pace step",
-            Self::WriteRoot => "write of a root",
-        })
     }
 }
 

@@ -6,11 +6,10 @@
 
 use std::collections::BTreeMap;
 
+use crate::clusters::Home;
 use crate::codec::Writer;
 use crate::ids::{ClusterId, LeafId, Number, Ring, VolumeId};
-use crate::image::{put_root_entry, put_volume};
-use crate::state::{GivenUp, Reference};
-use crate::tables::{Tables, Volume};
+use crate::tables::{Tables, Volume, VolumeKind};
 
 /// The part of a root that is written next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -63,16 +62,13 @@ pub(crate) struct Frozen {
 
 impl Tables {
     /// Begins a root: the tables at this time, without the references that records gave up.
-    pub(crate) fn freeze<'a>(
+    pub(crate) fn freeze(
         &mut self,
         head: Vec<u8>,
         floors: &[Number],
-        given_up: impl Iterator<Item = &'a GivenUp>,
+        given_up: impl Iterator<Item = (ClusterId, Home)>,
     ) {
-        self.clusters.freeze(given_up.filter_map(|given_up| match given_up.what {
-            Reference::Cluster(cluster) => Some((cluster, given_up.by)),
-            Reference::Leaf(_) => None,
-        }));
+        self.clusters.freeze(given_up);
         self.frozen = Some(Box::new(Frozen {
             stage: Stage::Head,
             head,
@@ -274,7 +270,7 @@ impl Frozen {
             0
         });
         if let Some(slot) = volume.root.get(at) {
-            put_root_entry(out, tables.frozen_leaf(self, *slot));
+            out.u64(tables.frozen_leaf(self, *slot));
             return Stage::Volumes { from: id, root: Some(at + 1) };
         }
         self.volumes.remove(&id);
@@ -297,4 +293,18 @@ impl Frozen {
 fn put_leaf(out: &mut Writer, id: LeafId, entries: &[u32]) {
     out.u64(id.0);
     entries.iter().for_each(|entry| out.u32(*entry));
+}
+
+/// Writes a volume up to its first leaf reference.
+fn put_volume(out: &mut Writer, id: VolumeId, volume: &Volume) {
+    out.u32(id.0);
+    out.name(&volume.name);
+    out.u64(volume.blocks);
+    out.u8(u8::from(volume.kind == VolumeKind::Snapshot));
+    out.u8(u8::from(volume.is_dying));
+    out.policy(volume.policy);
+    out.u32(volume.seed);
+    // No volume has the identifier 0.
+    out.u32(volume.origin.map_or(0, |origin| origin.0));
+    out.u32(volume.root.len() as u32);
 }

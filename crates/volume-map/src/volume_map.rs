@@ -8,11 +8,12 @@ use crate::epoch::Epoch;
 use crate::error::{Error, ErrorKind};
 use crate::ids::{ClusterId, Number, OperationId, Ring, Start, VolumeId};
 use crate::limits::OPERATIONS_MAX;
-use crate::operation::{Progress, StepKind, Wait};
+use crate::operation::{Progress, Wait};
 use crate::record::Record;
 use crate::shape::Shape;
 use crate::space::{PoolSpace, VolumeSpace};
 use crate::state::MapState;
+use crate::step_kind::StepKind;
 use crate::tables::{Part, Parts, Source, Tables, Volume};
 use crate::waiting::{Revoked, Waiting};
 

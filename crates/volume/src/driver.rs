@@ -251,15 +251,6 @@ impl Driver {
         if is_small || self.log.blocks_for(records) <= free { ADVANCES_NEAR_FULL } else { 0 }
     }
 
-    /// Continues to count the clusters that reserved volumes need.
-    fn recount(&mut self) -> usize {
-        if !self.map.is_recounting() {
-            return 0;
-        }
-        self.map.recount(RECOUNT_LEAVES);
-        1
-    }
-
     /// Wakes the cores of users with answers.
     fn wake_users(&mut self) {
         for port in self.ports.iter_mut().flatten() {
@@ -301,7 +292,8 @@ impl Poller for Driver {
         work += self.settle_starved();
         work += self.write_log();
         work += self.write_root();
-        work += self.recount();
+        work += usize::from(self.map.is_recounting());
+        self.map.recount(RECOUNT_LEAVES);
         work += self.begin_checkpoint();
         work += self.directs.settle(&mut self.map);
         self.device.submit_batch(&mut self.unsent);
@@ -314,7 +306,7 @@ impl Poller for Driver {
     fn sleep(&self, sleep: &mut Sleep) {
         let has_work = !self.unsent.is_empty()
             || !self.paced.is_empty()
-            || self.is_root_due()
+            || self.root.as_ref().is_some_and(|root| root.is_due(&self.operations))
             || self.map.is_recounting()
             || self.directs.are_awaited(&self.map)
             || (self.map.woken().is_some() && self.advances_allowed() > 0)

@@ -1,10 +1,10 @@
 //! Grace periods: when no I/O from before a change of the map is in progress on any core.
 //!
 //! I/Os that do not pass the pool core enter a *section* before they look at the view of a volume, and leave it when
-//! they have completed. Each queue has its own section, which only the queue changes: no core waits for a cache line of
-//! another one. A section counts its I/Os in two halves. The pool core changes what the views show, then it *flips* the
-//! half that new I/Os enter, and waits until the other half of each section is empty. This is the algorithm of sleepable
-//! RCU (Linux, `kernel/rcu/srcutree.c`).
+//! they have completed. Each queue has its own section, which only the queue changes: no core waits for a cache line
+//! of another one. A section counts its I/Os in two halves. The pool core changes what the views show, then it *flips*
+//! the half that new I/Os enter, and waits until the other half of each section is empty. This is the algorithm of
+//! sleepable RCU (Linux, `kernel/rcu/srcutree.c`).
 //!
 //! `tests/loom.rs` tries every order of these steps on this very source.
 
@@ -114,7 +114,7 @@ impl Section {
             let half = Half((flips & 1) as usize);
             let count = self.counts[half.0].load(Ordering::Relaxed);
             self.counts[half.0].store(count + 1, Ordering::Release);
-            // With an earlier I/O in this half, the pool core waits for this half already, or it will see the new count.
+            // With an earlier I/O in this half, the pool core waits for this half, or it will see the new count.
             if count > 0 {
                 return half;
             }

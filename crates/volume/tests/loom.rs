@@ -1,5 +1,5 @@
-//! Tests the grace periods of I/Os that do not pass the pool core, in every order of the steps and with every value that
-//! the memory model of C11 allows. loom runs the original source `src/grace.rs` with its own atomics.
+//! Tests the grace periods of I/Os that do not pass the pool core, in every order of the steps and with every value
+//! that the memory model of C11 allows. loom runs the original source `src/grace.rs` with its own atomics.
 //!
 //! A view is one atomic number here: the generation of the cluster that a part has. A cluster that is used again while
 //! an I/O of the former generation is in progress is the damage that grace periods prevent.

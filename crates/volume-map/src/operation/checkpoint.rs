@@ -5,7 +5,7 @@ use crate::ids::Number;
 use crate::image::Head;
 use crate::limits::ROOTS;
 use crate::operation::{Done, Progress, Step, Wait};
-use crate::state::MapState;
+use crate::state::{MapState, Reference};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Stage {
@@ -78,7 +78,11 @@ impl MapState {
         let head = head.encode(self.floors.first().map(Vec::as_slice), &self.tables);
         #[cfg(test)]
         let expected = crate::image::Image::of(self, floors).encode();
-        self.tables.freeze(head, floors, self.given_up.iter().flatten());
+        let given_up = self.given_up.iter().flatten().filter_map(|given_up| match given_up.what {
+            Reference::Cluster(cluster) => Some((cluster, given_up.by)),
+            Reference::Leaf(_) => None,
+        });
+        self.tables.freeze(head, floors, given_up);
         #[cfg(test)]
         if let Some(frozen) = &mut self.tables.frozen {
             frozen.expect(expected);

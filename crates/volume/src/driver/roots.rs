@@ -1,9 +1,12 @@
 //! The write of a root, one piece in each turn: a root of a large pool has gigabytes.
 
+use std::collections::BTreeMap;
+
 use strake_block::{BufMut, IoError, IoErrorKind, Sg};
 use strake_ondisk::{POOL_BLOCK_BYTES, RootHeader, encode_root_header};
 use strake_volume_map::OperationId;
 
+use super::steps::Running;
 use super::{Driver, Transfer};
 use crate::limits::{ROOT_PIECE_BYTES, ROOT_WRITE_BYTES, ROOT_WRITES_MAX};
 
@@ -21,35 +24,26 @@ pub(super) struct RootWrite {
     pending: Vec<u8>,
 }
 
-impl Driver {
-    /// Begins the write of a root.
-    pub(super) fn begin_root(
-        &mut self,
-        operation: OperationId,
-        place: u8,
-        sequence: u64,
-        log_from: u64,
-    ) {
-        let at = self.layout.root(place);
-        self.root =
-            Some(RootWrite { operation, at, sequence, log_from, sent: 0, pending: Vec::new() });
-        // One for the root itself, so that the step does not end between two pieces.
-        self.running(operation).begin_parts(1);
+impl RootWrite {
+    /// Begins a root at a byte of the device. The step counts as one I/O more, so that it does not end between two
+    /// pieces.
+    pub(super) const fn new(operation: OperationId, at: u64, sequence: u64, log_from: u64) -> Self {
+        Self { operation, at, sequence, log_from, sent: 0, pending: Vec::new() }
     }
 
-    /// True if the next piece of a root may be written: few writes are in progress.
-    pub(super) fn is_root_due(&self) -> bool {
-        let running = self.root.as_ref().and_then(|root| self.operations.get(&root.operation));
+    /// True if the next piece may be written: few writes are in progress.
+    pub(super) fn is_due(&self, operations: &BTreeMap<OperationId, Running>) -> bool {
+        let running = operations.get(&self.operation);
         running.is_some_and(|running| running.parts() <= ROOT_WRITES_MAX)
     }
+}
 
+impl Driver {
     /// Writes the next piece of a root. The header comes last, because it has the CRC of the image. A torn root fails
     /// this CRC.
     pub(super) fn write_root(&mut self) -> usize {
-        if !self.is_root_due() {
-            return 0;
-        }
-        let Some(mut root) = self.root.take() else { return 0 };
+        let operations = &self.operations;
+        let Some(mut root) = self.root.take_if(|root| root.is_due(operations)) else { return 0 };
         let id = root.operation;
         if self.running(id).has_failed() {
             self.step_part_ended(id);

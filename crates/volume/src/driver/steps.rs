@@ -11,6 +11,7 @@ use strake_volume_map::{
 };
 
 use super::requests::HostPart;
+use super::roots::RootWrite;
 use super::{Driver, Transfer, io_error};
 use crate::limits::{COPIES_MAX, STARVED_DELETING, STARVED_MAX};
 use crate::request::Answer;
@@ -155,7 +156,9 @@ impl Driver {
             Step::Pace => self.paced.push(id),
             Step::WriteRoot { place, sequence, floors } => {
                 let log_from = floors.first().map_or(0, |floor| self.log.position(*floor));
-                self.begin_root(id, place, sequence, log_from);
+                let at = self.layout.root(place);
+                self.root = Some(RootWrite::new(id, at, sequence, log_from));
+                self.running(id).begin_parts(1);
             }
             Step::Hold { .. } => {
                 // This thread asks the map about new writes, and writes that use views see the following. The map

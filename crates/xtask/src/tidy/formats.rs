@@ -48,6 +48,7 @@ const CONTRACTS: [Contract; 3] = [
             "crates/volume/src/layout.rs",
             "crates/volume-map/src/codec.rs",
             "crates/volume-map/src/image.rs",
+            "crates/volume-map/src/root.rs",
             "crates/volume-map/src/log.rs",
             "crates/volume-map/src/record.rs",
         ],

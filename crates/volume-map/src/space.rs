@@ -43,12 +43,27 @@ impl MapState {
     }
 
     /// The space of a volume.
+    #[cfg(test)]
     pub(crate) fn volume_space(&self, id: VolumeId) -> Result<VolumeSpace, Error> {
         let volume = self.tables.serving(id).ok_or(ErrorKind::NoVolume.of(id))?;
         let mapped = u64::from(volume.mapped);
         let exclusive = self.exclusive(volume);
         let reserved = self.needs.of(id);
         Ok(VolumeSpace { mapped, exclusive, shared: mapped - exclusive, reserved })
+    }
+
+    /// The exclusive clusters of a number of leaves of a volume, and the leaf after them, if there is one.
+    pub(crate) fn exclusive_in(
+        &self,
+        id: VolumeId,
+        first: usize,
+        leaves: usize,
+    ) -> Result<(u64, Option<usize>), Error> {
+        let volume = self.tables.serving(id).ok_or(ErrorKind::NoVolume.of(id))?;
+        let some = volume.root.iter().skip(first).take(leaves).flatten();
+        let exclusive = some.map(|slot| self.exclusive_of(self.tables.leaf(*slot))).sum();
+        let next = first.saturating_add(leaves);
+        Ok((exclusive, (next < volume.root.len()).then_some(next)))
     }
 
     pub(crate) fn exclusive(&self, volume: &Volume) -> u64 {

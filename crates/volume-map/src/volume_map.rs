@@ -11,7 +11,9 @@ use crate::limits::OPERATIONS_MAX;
 use crate::operation::{Progress, Wait};
 use crate::record::Record;
 use crate::shape::Shape;
-use crate::space::{PoolSpace, VolumeSpace};
+use crate::space::PoolSpace;
+#[cfg(test)]
+use crate::space::VolumeSpace;
 use crate::state::MapState;
 use crate::step_kind::StepKind;
 use crate::tables::{Part, Parts, Source, Tables, Volume};
@@ -252,11 +254,29 @@ impl VolumeMap {
     }
 
     /// The space of a volume. It walks the map of the volume.
+    #[cfg(test)]
+    pub(crate) fn volume_space(&self, id: VolumeId) -> Result<VolumeSpace, Error> {
+        self.state.volume_space(id)
+    }
+
+    /// Counts the clusters of a number of leaves of a volume that no other volume or base refers to. Returns also the
+    /// leaf after them, if there is one.
     ///
     /// # Errors
     /// If the volume does not exist.
-    pub fn volume_space(&self, id: VolumeId) -> Result<VolumeSpace, Error> {
-        self.state.volume_space(id)
+    pub fn exclusive_in(
+        &self,
+        id: VolumeId,
+        first: usize,
+        leaves: usize,
+    ) -> Result<(u64, Option<usize>), Error> {
+        self.state.exclusive_in(id, first, leaves)
+    }
+
+    /// The clusters that are kept free for a volume.
+    #[must_use]
+    pub fn reserved(&self, id: VolumeId) -> u64 {
+        self.state.needs.of(id)
     }
 
     pub(crate) fn insert(&mut self, body: Body) -> Result<OperationId, Error> {

@@ -32,7 +32,7 @@ mod view;
 pub use error::{PoolError, PoolErrorKind};
 pub use layout::Layout;
 pub use pool::{Pending, Pool};
-pub use request::{Answer, Found, PoolStatus, Request, VolumeRow};
+pub use request::{Answer, Found, PoolStatus, Request, SpacePart, VolumeRow};
 pub use store::{Opened, PoolSpec, create, erase, find, open};
 pub use strake_ondisk::PoolHeader;
 pub use strake_volume_map::{

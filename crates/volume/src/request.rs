@@ -67,10 +67,13 @@ pub enum Request {
     },
     /// Returns the space and all volumes of the pool.
     Status,
-    /// Returns the space of a volume. It walks the map of the volume.
+    /// Returns the space of a volume. One request walks a part of the map of the volume: [`SpacePart::next`] says where
+    /// the next request begins.
     Space {
         /// The volume.
         volume: VolumeId,
+        /// The first leaf of the map.
+        first: usize,
     },
     /// Returns ranges of a volume that may differ from another volume of its family. One request searches a part of the
     /// volume: [`Found::next`] says where the next request begins.
@@ -96,9 +99,18 @@ pub enum Answer {
     /// See [`Request::Status`].
     Status(PoolStatus),
     /// See [`Request::Space`].
-    Space(VolumeSpace),
+    Space(SpacePart),
     /// See [`Request::Differences`].
     Differences(Found),
+}
+
+/// The space of a part of a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpacePart {
+    /// The space of the whole volume, except that `exclusive` counts only this part, and `shared` nothing.
+    pub space: VolumeSpace,
+    /// The first leaf that was not counted. `None` at the end of the volume.
+    pub next: Option<usize>,
 }
 
 /// Ranges of a volume that may differ from another volume.

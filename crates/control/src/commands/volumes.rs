@@ -7,9 +7,7 @@ use strake_api::v1::{
     ResizeVolumeRequest, SetVolumeRequest, VolumeChange,
 };
 use strake_units::{ByteSize, Name};
-use strake_volume::{
-    Answer, PoolStatus, Request, SpacePolicy, Tail, VolumeId, VolumeKind, VolumeRow,
-};
+use strake_volume::{PoolStatus, Request, SpacePolicy, Tail, VolumeId, VolumeKind, VolumeRow};
 use strake_wording::say;
 
 use crate::commands::pools::{Pools, online_pool};
@@ -114,10 +112,8 @@ impl Pools<'_> {
         let status = handle.status()?;
         let row = row_of(&handle, &status, &name)?;
         let view = self.control.with(|m| volume_message(&handle, &status, row, &m.records))?;
-        match handle.ask(Request::Space { volume: row.id })? {
-            Answer::Space(space) => Ok(with_space(view, space, status.cluster_bytes)),
-            _ => Ok(view),
-        }
+        let space = handle.space(row.id)?;
+        Ok(with_space(view, space, status.cluster_bytes))
     }
 
     /// Changes the size of a volume. Clients of its exports see the new size when they connect again.

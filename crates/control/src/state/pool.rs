@@ -7,7 +7,7 @@ use strake_block::BlockDevice;
 use strake_units::Nanos;
 use strake_volume::{
     Answer, MapError, Pending, Pool, PoolError, PoolErrorKind, PoolStatus, Request, VolumeId,
-    VolumeKind, VolumeRow,
+    VolumeKind, VolumeRow, VolumeSpace,
 };
 
 use crate::error::{ControlError, ControlErrorKind};
@@ -116,6 +116,27 @@ impl Handle {
         match self.pool.ask(request).wait_for(limit)? {
             Some(answer) => answer.map_err(|error| self.refusal(error)),
             None => Err(self.late()),
+        }
+    }
+
+    /// Counts the space of a volume, a part at a time.
+    ///
+    /// # Errors
+    /// If the volume is gone, or the pool does not answer.
+    pub(crate) fn space(&self, volume: VolumeId) -> Result<VolumeSpace, ControlError> {
+        let (mut exclusive, mut first) = (0, 0);
+        loop {
+            let Answer::Space(part) = self.ask(Request::Space { volume, first })? else {
+                return Err(self.late());
+            };
+            exclusive += part.space.exclusive;
+            let Some(next) = part.next else {
+                // The volume may have changed since the first part.
+                let exclusive = exclusive.min(part.space.mapped);
+                let shared = part.space.mapped - exclusive;
+                return Ok(VolumeSpace { exclusive, shared, ..part.space });
+            };
+            first = next;
         }
     }
 

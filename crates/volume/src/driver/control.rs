@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::sync::mpsc;
 
-use strake_volume_map::{Error, Request as MapRequest, Ring, Span, VolumeId, VolumeMap};
+use strake_volume_map::{
+    Error, Request as MapRequest, Ring, Span, VolumeId, VolumeMap, VolumeSpace,
+};
 
 use super::steps::{Owner, Running};
 use super::{Driver, Port};
 use crate::limits::{LEAVES_PER_COMPARISON, OPERATOR_REQUESTS_MAX, PORTS_MAX};
-use crate::request::{Answer, Control, Facts, Found, PoolStatus, Request, VolumeRow};
+use crate::request::{Answer, Control, Facts, Found, PoolStatus, Request, SpacePart, VolumeRow};
 
 /// The end of the pool.
 pub(super) enum Ending {
@@ -76,7 +78,7 @@ impl Driver {
         }
         let answer = match request {
             Request::Status => Ok(Answer::Status(self.status())),
-            Request::Space { volume } => self.map.volume_space(volume).map(Answer::Space),
+            Request::Space { volume, first } => space(&self.map, volume, first),
             Request::Differences { from, to, first } => differences(&self.map, from, to, first),
             Request::Checkpoint => return self.checkpoint(Some(reply)),
             Request::Create { name, blocks, policy } => {
@@ -209,6 +211,14 @@ impl Driver {
             other => self.ending = other,
         }
     }
+}
+
+/// Counts the space of a part of a volume, so that the pool core has bounded work.
+fn space(map: &VolumeMap, id: VolumeId, first: usize) -> Result<Answer, Error> {
+    let (exclusive, next) = map.exclusive_in(id, first, LEAVES_PER_COMPARISON as usize)?;
+    let mapped = map.volume(id).map_or(0, |volume| u64::from(volume.mapped));
+    let space = VolumeSpace { mapped, exclusive, shared: 0, reserved: map.reserved(id) };
+    Ok(Answer::Space(SpacePart { space, next }))
 }
 
 /// Compares a part of two volumes, so that the pool core has bounded work.

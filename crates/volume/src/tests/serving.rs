@@ -230,3 +230,31 @@ fn requests_beyond_the_volume_or_of_part_of_a_block_are_refused() {
     let gone = world.write(volume, 0, &[1], CACHED).expect_err("the volume is gone");
     assert_eq!(gone.kind, IoErrorKind::Gone);
 }
+
+#[test]
+fn the_space_of_a_volume_is_counted_in_parts() {
+    let mut world = world();
+    let leaf = 64 * 1008;
+    let volume = world.create_volume("vm1", 40 * leaf);
+    for at in [0, 17, 18, 39] {
+        world.write(volume, at * leaf, &[1], CACHED).expect("written");
+    }
+    let snapshot = world.snapshot(volume, "s");
+    world.write(volume, 18 * leaf, &[2; 64], CACHED).expect("written");
+    let mut parts = |id| {
+        let (mut first, mut parts) = (0, Vec::new());
+        loop {
+            let Ok(Answer::Space(part)) = world.ask(Request::Space { volume: id, first }) else {
+                panic!("the space")
+            };
+            assert_eq!(part.space.mapped, 4);
+            parts.push(part.space.exclusive);
+            let Some(next) = part.next else { return parts };
+            first = next;
+        }
+    };
+    assert_eq!(parts(volume), [0, 1, 0], "one cluster is no longer shared");
+    assert_eq!(parts(snapshot), [0, 1, 0]);
+    let gone = Request::Space { volume: crate::VolumeId(99), first: 0 };
+    assert!(world.ask(gone).is_err());
+}

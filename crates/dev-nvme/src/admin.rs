@@ -104,6 +104,16 @@ impl<P> Admin<P> {
         pending.filter(move |(_, sent, _)| now.since(*sent) >= time).map(|(.., pending)| pending)
     }
 
+    /// Returns the number of pending commands that satisfy `is`.
+    pub(crate) fn count(&self, is: impl Fn(&P) -> bool) -> usize {
+        self.pending.iter().flatten().filter(|(.., pending)| is(pending)).count()
+    }
+
+    /// Returns the pending commands with their command IDs.
+    pub(crate) fn pending(&mut self) -> impl Iterator<Item = (u16, &mut P)> {
+        self.pending.iter_mut().flatten().map(|(cid, _, pending)| (*cid, pending))
+    }
+
     /// Returns the number of commands that can be sent now.
     pub(crate) fn room(&self) -> usize {
         let free = self.pending.iter().filter(|place| place.is_none()).count();

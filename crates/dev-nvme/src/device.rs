@@ -213,7 +213,9 @@ impl LogReader {
     /// Executes a maintenance command, and waits for the answer as long as the command may take.
     ///
     /// # Errors
-    /// The controller does not answer in time, executes another maintenance command, is being reset, or is given back.
+    /// The controller does not answer in time (`Timeout`), or is reset or removed before it answers (`Aborted`): it may
+    /// have executed the command. With every other kind of error, the controller did not get the command: it executes
+    /// another maintenance command, is being reset, or was given back.
     pub fn maintain(&self, command: AdminCommand) -> Result<Answer, DeviceError> {
         let fail = |reason: Reason| {
             DeviceError::new(IoErrorKind::Device, self.name.clone(), reason.to_string())
@@ -225,7 +227,15 @@ impl LogReader {
         let limit = Duration::from_secs(command.time_s().into());
         let (reply, answer) = sync_channel(1);
         self.shared.ask(Request::Maintain(command, reply));
-        answer.recv_timeout(limit).unwrap_or(Err(Reason::NoAnswer)).map_err(fail)
+        let answered = answer.recv_timeout(limit).unwrap_or(Err(Reason::NoAnswer));
+        answered.map_err(|reason| {
+            let kind = match reason {
+                Reason::NoAnswer => IoErrorKind::Timeout,
+                Reason::Interrupted(_) => IoErrorKind::Aborted,
+                _ => return fail(reason),
+            };
+            DeviceError { kind, ..fail(reason) }
+        })
     }
 }
 

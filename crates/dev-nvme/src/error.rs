@@ -46,6 +46,8 @@ pub enum Reason {
     Memory(String),
     /// The controller executes another maintenance command.
     Busy,
+    /// The controller was reset or removed before it answered a maintenance command, for this reason.
+    Interrupted(String),
 }
 
 impl Reason {
@@ -67,6 +69,7 @@ impl Reason {
             | Self::NoRegisters
             | Self::NoAnswer
             | Self::Busy
+            | Self::Interrupted(_)
             | Self::Admin(..)
             | Self::UnknownCommand(_) => false,
         }
@@ -100,6 +103,9 @@ impl fmt::Display for Reason {
             Self::NoQueues => f.write_str("the controller grants no I/O queue"),
             Self::ResetStorm => f.write_str("the controller had to be reset too often"),
             Self::Busy => f.write_str("the controller executes another maintenance command"),
+            Self::Interrupted(why) => {
+                write!(f, "the controller was reset or removed before it answered: {why}")
+            }
             Self::Memory(why) => write!(f, "memory cannot be mapped for the controller: {why}"),
         }
     }

@@ -172,7 +172,9 @@ impl Keeper {
             }
         }
         self.give_up_log(now);
-        self.give_up_maintenance(now);
+        if self.give_up_maintenance(now) {
+            self.happens(now, Event::Broken(Reason::NoAnswer));
+        }
         if self.lifecycle.is_ready() && self.admin.is_late(now, Purpose::time) {
             self.happens(now, Event::Broken(Reason::NoAnswer));
         }
@@ -310,7 +312,9 @@ impl Keeper {
             let reason = || self.lifecycle.reason.clone().unwrap_or(Reason::NoAnswer);
             match purpose {
                 Purpose::Log(_, reply) => _ = reply.try_send(Err(reason())),
-                Purpose::Maintenance(mut maintenance) => maintenance.fail(reason()),
+                Purpose::Maintenance(mut maintenance) => {
+                    maintenance.fail(Reason::Interrupted(reason().to_string()));
+                }
                 _ => {}
             }
         }

@@ -39,6 +39,10 @@ impl Controller {
                     numbers.map(|(at, _)| at as u32 + 1).filter(|number| *number > nsid),
                 )
             }
+            cns::ALLOCATED_NAMESPACES if self.spec.maintenance.unattached > 0 => {
+                let all = self.namespaces.len() as u32 + self.spec.maintenance.unattached;
+                active_namespaces((1..=all).filter(|number| *number > nsid))
+            }
             cns::DESCRIPTORS if self.faults.take(Fault::NoDescriptors) => {
                 return Err(Status::INTERNAL);
             }
@@ -100,8 +104,9 @@ fn controller_page(spec: &Spec, revision: &str, namespaces: u32) -> Page {
     // CNTRLTYPE: I/O.
     out[111] = 1;
     put(&mut out, 270, &maintenance.firmware_pause.to_le_bytes());
-    // OACS: Format, firmware, and Doorbell Buffer Config.
-    let commands = 1_u16 << 1 | 1 << 2 | u16::from(spec.shadow_doorbells) << 8;
+    // OACS: Format, firmware, Namespace Management, and Doorbell Buffer Config.
+    let manages = u16::from(maintenance.unattached > 0) << 3;
+    let commands = 1_u16 << 1 | 1 << 2 | manages | u16::from(spec.shadow_doorbells) << 8;
     put(&mut out, 256, &commands.to_le_bytes());
     // ACL, AERL: less one.
     (out[258], out[259]) = (3, 3);

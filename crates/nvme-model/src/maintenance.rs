@@ -27,6 +27,8 @@ pub struct MaintenanceSpec {
     pub sanitize_time: Nanos,
     /// Properties of Format NVM (FNA).
     pub format_attributes: u8,
+    /// Allocated namespaces that are attached to no controller; with 0, there is no Namespace Management.
+    pub unattached: u32,
     /// Slots of firmware (FRMW).
     pub firmware_slots: u8,
     /// The granularity of pieces of firmware (FWUG).
@@ -44,6 +46,7 @@ impl Default for MaintenanceSpec {
             sanitize_actions: 0b111,
             sanitize_time: Nanos(0),
             format_attributes: 1 << 2,
+            unattached: 0,
             firmware_slots: 1 << 4 | 3 << 1 | 1,
             firmware_granularity: 1,
             firmware_pause: 10,

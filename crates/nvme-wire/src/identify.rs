@@ -20,6 +20,8 @@ pub mod cns {
     pub const DESCRIPTORS: u8 = 0x03;
     /// The controller, specific to the command set.
     pub const COMMAND_SET_CONTROLLER: u8 = 0x06;
+    /// The allocated namespace IDs of the NVM subsystem, also of namespaces that are attached to no controller.
+    pub const ALLOCATED_NAMESPACES: u8 = 0x10;
 }
 
 /// The type of a controller (Base, Figure 275, CNTRLTYPE).

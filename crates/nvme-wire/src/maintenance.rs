@@ -151,6 +151,8 @@ pub struct Functions {
     pub formats: bool,
     /// Firmware Image Download and Firmware Commit are supported (OACS, bit 2).
     pub updates: bool,
+    /// Namespace Management is supported (OACS, bit 3), so that namespaces may exist that no controller has attached.
+    pub manages: bool,
     /// The telemetry log pages are supported (LPA, bit 3).
     pub telemetry: bool,
     /// The NVM subsystem may have several controllers (CMIC, bits 1 and 2), so its namespaces may be in use elsewhere.
@@ -177,6 +179,7 @@ impl Functions {
             transfer_bytes: bytes,
             formats: commands & 1 << 1 != 0,
             updates: commands & 1 << 2 != 0,
+            manages: commands & 1 << 3 != 0,
             telemetry: page[261] & 1 << 3 != 0,
             shares: page[76] & 0b110 != 0,
             sanitize: sanitize::Capabilities::of(page),
@@ -186,7 +189,21 @@ impl Functions {
     }
 }
 
-/// The active namespaces in a list (Base, section 5.17.2.3), of which a page holds at most 1024.
+/// Whether a status means that the controller refused Format NVM or Sanitize before it changed anything (Base, Figures
+/// 95 and 97). Every other status of a failure may follow a change.
+#[must_use]
+pub const fn is_refusal(status: Status) -> bool {
+    match (status.code_type(), status.code()) {
+        // Invalid opcode, field or namespace; sequence error; operation denied; sanitize failed; sanitize in progress;
+        // write-protected; prohibited by lockdown.
+        (0, 0x01 | 0x02 | 0x0b | 0x0c | 0x15 | 0x1c | 0x1d | 0x20 | 0x23) => true,
+        // Invalid format; firmware activation requires a reset; sanitize prohibited while the memory region is enabled.
+        (1, 0x0a | 0x0b | 0x10 | 0x11 | 0x23) => true,
+        _ => false,
+    }
+}
+
+/// The namespaces in a list (Base, sections 5.17.2.3 and 5.17.2.10), of which a page holds at most 1024.
 pub fn namespaces(page: &[u8; IDENTIFY_BYTES]) -> impl Iterator<Item = u32> {
     let numbers = page.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes));
     numbers.take_while(|number| *number != 0)

@@ -1,11 +1,14 @@
 //! Maintenance commands: one at a time, with the data in a chunk of the memory for copied data.
 //!
-//! A command of this kind never ends a session: a format may take hours, and a page that is not answered says nothing
-//! about the medium. The controller owns the chunk until it has answered, or can no longer access memory.
+//! A page that is not answered says nothing about the medium. Therefore a read without an answer never ends the session:
+//! it counts as lost, and the next command is accepted. A command that changes the drive may still be executed after its
+//! time limit. The keeper aborts the command and, if the abort does not help, resets the controller before it accepts
+//! another one. The controller owns the chunk until it has answered, or can no longer access memory.
 
 use super::{Keeper, Purpose};
 use crate::error::Reason;
-use crate::limits::BOUNCE_BYTES;
+use crate::lifecycle::Named;
+use crate::limits::{ADMIN_TIME_MAX, BOUNCE_BYTES, LOST_READS_MAX};
 use crate::shared::{BouncePool, Reply};
 use crate::wire::command;
 use std::sync::Arc;
@@ -46,12 +49,21 @@ pub(super) struct Maintenance {
     until: Nanos,
     /// `None` once the reader no longer waits.
     reply: Option<Reply>,
+    /// Whether the keeper has requested an abort.
+    is_aborted: bool,
+    /// Whether the keeper no longer waits for the answer to a read.
+    is_lost: bool,
 }
 
 impl Maintenance {
     /// Whether the answer is expected soon.
     pub(super) fn is_quick(&self) -> bool {
         self.reply.is_some() && self.command.time_s() <= TRANSFER_TIME_S
+    }
+
+    /// Whether a late execution of the command changes nothing.
+    const fn is_read(&self) -> bool {
+        matches!(self.command.transfer(), Transfer::FromDrive(_))
     }
 
     fn is_format(&self) -> bool {
@@ -81,7 +93,10 @@ impl Keeper {
             sqe = sqe.with(10 + at, *dword);
         }
         let until = self.now.plus(Nanos::SECOND.times(maintained.time_s().into()));
-        let maintenance = Maintenance { command: maintained, chunk, until, reply: Some(reply) };
+        let reply = Some(reply);
+        let (is_aborted, is_lost) = (false, false);
+        let maintenance =
+            Maintenance { command: maintained, chunk, until, reply, is_aborted, is_lost };
         let sent = self.admin.send(self.now, sqe, Purpose::Maintenance(Box::new(maintenance)));
         if let Err(Purpose::Maintenance(mut refused)) = sent {
             refused.fail(Reason::Busy);
@@ -93,7 +108,9 @@ impl Keeper {
         if !self.lifecycle.is_ready() {
             return Err(self.lifecycle.reason.clone().unwrap_or(Reason::NotReady));
         }
-        if self.admin.any(|purpose| matches!(purpose, Purpose::Maintenance(_))) {
+        let is_expected =
+            |purpose: &Purpose| matches!(purpose, Purpose::Maintenance(m) if !m.is_lost);
+        if self.admin.any(is_expected) || self.lost() >= LOST_READS_MAX {
             return Err(Reason::Busy);
         }
         let bytes = maintained.transfer().bytes();
@@ -138,15 +155,34 @@ impl Keeper {
         }
     }
 
-    /// Notifies the reader of a command that exceeds its time. The session continues.
-    pub(super) fn give_up_maintenance(&mut self, now: Nanos) {
-        for purpose in self.admin.late(now, Nanos(0)) {
-            if let Purpose::Maintenance(maintenance) = purpose
-                && now >= maintenance.until
-            {
-                maintenance.fail(Reason::NoAnswer);
+    /// The number of lost reads.
+    fn lost(&self) -> usize {
+        self.admin.count(|purpose| matches!(purpose, Purpose::Maintenance(m) if m.is_lost))
+    }
+
+    /// Notifies the reader of a command that exceeds its time, and aborts a command that changes the drive. Returns
+    /// whether only a reset of the controller can end the command.
+    pub(super) fn give_up_maintenance(&mut self, now: Nanos) -> bool {
+        let (mut late, mut is_stuck) = (None, false);
+        for (cid, purpose) in self.admin.pending() {
+            let Purpose::Maintenance(maintenance) = purpose else { continue };
+            if now < maintenance.until || maintenance.is_lost {
+                continue;
+            }
+            maintenance.fail(Reason::NoAnswer);
+            if maintenance.is_read() {
+                maintenance.is_lost = true;
+            } else if !maintenance.is_aborted {
+                maintenance.is_aborted = true;
+                late = Some(cid);
+            } else {
+                is_stuck |= now >= maintenance.until.plus(ADMIN_TIME_MAX);
             }
         }
+        if let Some(cid) = late {
+            self.abort(Named { queue: 0, cid });
+        }
+        is_stuck
     }
 
     /// Reads the Identify of the namespace, unless a format is in progress: a change that ends the session would reset

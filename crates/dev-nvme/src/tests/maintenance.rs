@@ -3,6 +3,7 @@
 use super::world::World;
 use crate::error::Reason;
 use crate::lifecycle::Phase;
+use crate::limits::LOST_READS_MAX;
 use crate::shared::Request;
 use crate::{LogReader, NvmeDevice};
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -135,14 +136,73 @@ fn d30_a_maintenance_command_without_an_answer_keeps_its_memory() {
     taken.into_iter().for_each(|chunk| bounces.give_back(chunk));
     (0..600).for_each(|_| _ = world.turn());
     assert_eq!((world.device().stats().resets, world.phase()), (0, Phase::Live));
-    let later = run(&mut world, AdminCommand::identify_controller());
-    assert_eq!(later, Err(Reason::Busy), "the earlier command is not answered yet");
+    let later = ask(&world, AdminCommand::identify_controller());
+    (0..62).for_each(|_| _ = world.turn());
+    assert_eq!(later.try_recv(), Ok(Err(Reason::NoAnswer)), "it was sent");
+    assert_eq!((world.device().stats().resets, world.phase()), (0, Phase::Live));
     world.drive.model().arm(Fault::SilentAdmin, 0);
     (0..3).for_each(|_| _ = world.turn());
     run(&mut world, AdminCommand::identify_controller()).expect("it is free again");
     let bounces = &world.device().shared().bounces;
     assert_eq!(std::iter::from_fn(|| bounces.take()).count(), 16);
     world.assert_clean();
+}
+
+/// Each lost read keeps memory of the controller, so their number is limited. A reset returns the memory.
+#[test]
+fn d30_lost_reads_are_limited_and_end_with_a_reset() {
+    let mut world = World::ready(Spec::new(64));
+    world.drive.model().arm(Fault::SilentAdmin, PERMANENT);
+    world.step = Nanos::SECOND;
+    for _ in 0..LOST_READS_MAX {
+        let lost = ask(&world, telemetry::read(Initiator::Host, 0, 4096));
+        (0..62).for_each(|_| _ = world.turn());
+        assert_eq!(lost.try_recv(), Ok(Err(Reason::NoAnswer)));
+    }
+    let refused = run(&mut world, AdminCommand::identify_controller());
+    assert_eq!(refused, Err(Reason::Busy));
+    world.drive.fail();
+    world.drive.model().arm(Fault::SilentAdmin, 0);
+    world.step = Nanos(10 * Nanos::MILLI.0);
+    (0..1000).for_each(|_| _ = world.turn());
+    run(&mut world, AdminCommand::identify_controller()).expect("the reset ended them");
+    let bounces = &world.device().shared().bounces;
+    assert_eq!(std::iter::from_fn(|| bounces.take()).count(), 16);
+}
+
+/// The history of the bug: a Sanitize or Firmware Commit without an answer refused every later command.
+#[test]
+fn d30_a_lost_change_is_aborted_and_then_ends_with_a_reset() {
+    // The controller executes the abort.
+    let mut world = World::ready(Spec::new(64));
+    world.drive.model().arm(Fault::SlowFormat, PERMANENT);
+    let lost = ask(&world, format::format(1, 1, Erase::None));
+    (0..5).for_each(|_| _ = world.turn());
+    world.now = world.now.plus(Nanos::SECOND.times(format::TIME_S.into()));
+    (0..5).for_each(|_| _ = world.turn());
+    assert_eq!(lost.try_recv(), Ok(Err(Reason::NoAnswer)));
+    run(&mut world, AdminCommand::identify_controller()).expect("it is free again");
+    assert_eq!((world.device().stats().resets, world.phase()), (0, Phase::Live));
+    // It does not.
+    for fault in [Fault::AbortMissed, Fault::SilentAdmin] {
+        let mut world = World::ready(Spec::new(64));
+        world.drive.model().arm(Fault::SlowFormat, PERMANENT);
+        let lost = ask(&world, format::format(1, 1, Erase::None));
+        (0..5).for_each(|_| _ = world.turn());
+        world.drive.model().arm(fault, PERMANENT);
+        world.now = world.now.plus(Nanos::SECOND.times(format::TIME_S.into()));
+        world.step = Nanos::SECOND;
+        (0..5).for_each(|_| _ = world.turn());
+        assert_eq!(lost.try_recv(), Ok(Err(Reason::NoAnswer)));
+        let busy = ask(&world, AdminCommand::identify_controller());
+        (0..2).for_each(|_| _ = world.turn());
+        assert_eq!(busy.try_recv(), Ok(Err(Reason::Busy)), "the format may still be executed");
+        world.run_until("reset", |world| world.device().stats().resets == 1);
+        world.drive.model().arm(fault, 0);
+        world.step = Nanos(10 * Nanos::MILLI.0);
+        world.run_until("ready", |world| world.phase() == Phase::Live);
+        run(&mut world, AdminCommand::identify_controller()).expect("it is free again");
+    }
 }
 
 #[test]
@@ -155,7 +215,8 @@ fn a_maintenance_command_across_a_reset_is_answered() {
     world.drive.model().arm(Fault::SilentAdmin, 0);
     world.step = Nanos(10 * Nanos::MILLI.0);
     (0..1000).for_each(|_| _ = world.turn());
-    assert!(answer.try_recv().is_ok_and(|answer| answer.is_err()));
+    let interrupted = answer.try_recv().expect("there is an answer");
+    assert!(matches!(interrupted, Err(Reason::Interrupted(_))), "{interrupted:?}");
     assert_eq!(world.phase(), Phase::Live);
     let bounces = &world.device().shared().bounces;
     assert_eq!(std::iter::from_fn(|| bounces.take()).count(), 16);
@@ -212,6 +273,20 @@ fn a_sanitize_operation_runs_in_the_drive_and_ends() {
 
 fn formats(world: &mut World) -> Formats {
     Formats::parse(&data(world, AdminCommand::identify(cns::NAMESPACE, 1)))
+}
+
+/// Namespaces without a controller are only in the list of the allocated namespaces.
+#[test]
+fn unattached_namespaces_are_listed() {
+    let maintenance = MaintenanceSpec { unattached: 2, ..MaintenanceSpec::default() };
+    let mut world = World::ready(Spec { maintenance, ..Spec::new(64) });
+    assert!(functions(&mut world).manages);
+    let mut list = |which| {
+        let page = data(&mut world, AdminCommand::identify(which, 0));
+        namespaces(&page).collect::<Vec<_>>()
+    };
+    assert_eq!(list(cns::ACTIVE_NAMESPACES), [1]);
+    assert_eq!(list(cns::ALLOCATED_NAMESPACES), [1, 2, 3]);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::firmware::{self, Activation, Committed, Rejection, Reset, Slots};
 use super::format::{self, BlockFormat, Erase, Formats};
 use super::sanitize::{self, Action, Progress, State};
 use super::telemetry::{self, Area, BadHeader, Capture, Header, Initiator};
-use super::{AdminCommand, Functions, TRANSFER_BYTES_MAX, Transfer, namespaces};
+use super::{AdminCommand, Functions, TRANSFER_BYTES_MAX, Transfer, is_refusal, namespaces};
 use crate::bytes::put;
 use crate::status::Status;
 
@@ -206,9 +206,24 @@ fn the_functions_of_a_controller_are_read_field_by_field() {
     assert!(Functions::of(&page).formats && !Functions::of(&page).updates);
     (page[256], page[261]) = (0b100, 0b1000);
     let functions = Functions::of(&page);
-    assert!(functions.updates && functions.telemetry && !functions.formats);
+    assert!(functions.updates && functions.telemetry && !functions.formats && !functions.manages);
+    page[256] = 0b1000;
+    assert!(Functions::of(&page).manages && !Functions::of(&page).updates);
     put(&mut page, 0, &[1, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 9]);
     assert_eq!(namespaces(&page).collect::<Vec<_>>(), [1, 5]);
     let identify = AdminCommand::identify_controller();
     assert_eq!(words(&identify), (0x06, 0, [1, 0, 0, 0]));
+}
+
+/// Base, Figures 95 and 97. A status with an unknown meaning is no refusal.
+#[test]
+fn only_a_refusal_means_that_nothing_was_changed() {
+    let of = |kind: u16, code: u16| is_refusal(Status::of_word((kind << 8 | code) << 1));
+    for code in 0..=0xff {
+        let generic = [0x01, 0x02, 0x0b, 0x0c, 0x15, 0x1c, 0x1d, 0x20, 0x23].contains(&code);
+        assert_eq!(of(0, code), generic, "{code:x}");
+        let specific = [0x0a, 0x0b, 0x10, 0x11, 0x23].contains(&code);
+        assert_eq!(of(1, code), specific, "{code:x}");
+        assert!(!of(2, code) && !of(3, code) && !of(7, code), "{code:x}");
+    }
 }

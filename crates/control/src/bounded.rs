@@ -6,6 +6,7 @@
 //! this path, so that an unresponsive drive costs one thread, not one thread for each check.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -119,13 +120,29 @@ pub(crate) fn within<T: Send + 'static>(
     limit: Duration,
     job: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
+    begin(name, limit, job).ok().flatten()
+}
+
+/// Runs `job` as [`within`] does: `None` means that the job continues.
+///
+/// # Errors
+/// No thread could be started, or the job panicked.
+pub(crate) fn begin<T: Send + 'static>(
+    name: &str,
+    limit: Duration,
+    job: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<Option<T>> {
     let (send, receive) = mpsc::channel();
     let run = move || {
         // The caller may have stopped waiting.
         let _ = send.send(job());
     };
-    thread::Builder::new().name(name.to_owned()).spawn(run).ok()?;
-    receive.recv_timeout(limit).ok()
+    thread::Builder::new().name(name.to_owned()).spawn(run)?;
+    match receive.recv_timeout(limit) {
+        Ok(done) => Ok(Some(done)),
+        Err(RecvTimeoutError::Timeout) => Ok(None),
+        Err(RecvTimeoutError::Disconnected) => Err(io::Error::other("it ended without a result")),
+    }
 }
 
 impl Asked {
@@ -207,7 +224,7 @@ impl Asked {
 
 #[cfg(test)]
 mod tests {
-    use super::{Asked, Job, side_by_side, within};
+    use super::{Asked, Job, begin, side_by_side, within};
     use std::sync::mpsc;
     use std::time::{Duration, Instant};
 
@@ -239,6 +256,13 @@ mod tests {
         assert_eq!(within("quick", LONG, || 5), Some(5));
         drop(go);
     }
+
+    #[test]
+    fn a_job_that_panics_does_not_count_as_continuing() {
+        let ended = begin("ended", LONG, || -> u32 { std::panic::resume_unwind(Box::new(())) });
+        assert!(ended.is_err());
+    }
+
     #[test]
     fn what_hangs_beside_others_is_named_and_holds_up_none() {
         let (go, gate) = mpsc::channel::<()>();

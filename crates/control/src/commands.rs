@@ -2,6 +2,7 @@
 
 pub(crate) mod allow;
 pub(crate) mod backup;
+pub(crate) mod begun;
 pub(crate) mod claims;
 pub(crate) mod clean;
 pub(crate) mod create;

@@ -50,6 +50,17 @@ pub(crate) struct Reserved {
     limit: Duration,
     /// The number of the command. A stop waits for commands.
     command: Option<u64>,
+    /// Whether drives are opened that a format, a sanitize operation or an update keeps from other uses.
+    purpose: Purpose,
+}
+
+/// Why drives are opened.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    /// Their use: drives under maintenance are refused.
+    Use,
+    /// Their maintenance.
+    Maintenance,
 }
 
 impl Control {
@@ -80,7 +91,8 @@ impl Reserved {
     /// Creates an empty reservation. Drives that are opened with it have the time limit `limit`.
     pub(crate) fn nothing(control: &Control, limit: Duration) -> Self {
         let (keys, borrowed) = (Vec::new(), Vec::new());
-        Self { control: control.clone(), keys, borrowed, limit, command: None }
+        let purpose = Purpose::Use;
+        Self { control: control.clone(), keys, borrowed, limit, command: None, purpose }
     }
 
     /// Opens and reserves a drive, unless another command works on it.
@@ -97,6 +109,11 @@ impl Reserved {
     pub(crate) fn limit_to(mut self, limit: Duration) -> Self {
         self.limit = limit;
         self
+    }
+
+    /// Permits drives that a format, a sanitize operation or an update keeps from other uses. The caller checks them.
+    pub(crate) fn for_maintenance(&mut self) {
+        self.purpose = Purpose::Maintenance;
     }
 
     /// Returns the time limit of a drive.
@@ -128,6 +145,9 @@ impl Reserved {
             };
             match step {
                 Step::Found(drive) => {
+                    if self.purpose == Purpose::Use {
+                        manager.maintenance.refuse(&drive.device.identity())?;
+                    }
                     let key = drive_key(&drive.device.identity());
                     if self.keys.contains(&key) || self.borrowed.contains(&key) {
                         return Ok(drive);

@@ -114,7 +114,12 @@ pub const SANITIZE_START_LIMIT: Duration = Duration::from_secs(60);
 /// Time between two reads of the progress of sanitize operations.
 pub const SANITIZE_EVERY: Duration = Duration::from_secs(5);
 
-/// Time limit of a firmware update: the transfer of the image, and the time in which a drive stores it.
+/// Number of consecutive reads of the progress of a sanitize operation without an answer, after which its state is
+/// unknown: at least a minute.
+pub const SANITIZE_SILENT_READS: u32 = 12;
+
+/// Time limit of a firmware update. Two fifths of it are for the transfer of the image; the last piece, and the commit,
+/// have limits of their own.
 pub const FIRMWARE_LIMIT: Duration = Duration::from_secs(600);
 
 /// Maximum time for which a member may stop executing commands during an activation of firmware. I/O is aborted after 8

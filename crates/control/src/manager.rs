@@ -21,7 +21,7 @@ use crate::error::{ControlError, ControlErrorKind};
 use crate::events::{EventKind, Events, Note, WallClock};
 use crate::exports::offered::Exports;
 use crate::hooks::Hooks;
-use crate::limits::BIND_LIMIT;
+use crate::limits::{BIND_LIMIT, FIRMWARE_LIMIT};
 use crate::measures::Measure;
 use crate::names::{drive_key, is_called};
 use crate::policy::returns::Returns;
@@ -58,6 +58,8 @@ pub struct Options {
     pub binder: Binder,
     /// Maximum wait of a command for the binder, and for the end of a format.
     pub bind_limit: Duration,
+    /// Maximum wait of a command for the end of a firmware update.
+    pub firmware_limit: Duration,
     /// The measures that contain this process.
     pub measures: Vec<Measure>,
     /// The programs that hooks may start.
@@ -75,6 +77,7 @@ impl Default for Options {
             machine: Machine::default(),
             binder: Binder::default(),
             bind_limit: BIND_LIMIT,
+            firmware_limit: FIRMWARE_LIMIT,
             measures: Vec::new(),
             programs: Programs::default(),
         }

@@ -113,11 +113,11 @@ pub struct NvmeAnswer {
     pub data: Vec<u8>,
 }
 
-/// Executes an admin command on the NVMe drive at `path`, a block device or a controller. Waits for the drive.
+/// Executes an admin command on the open NVMe drive `device`, a block device or a controller. Waits for the drive.
 ///
-/// Returns an error if the drive cannot be opened, is not NVMe (`ENOTTY`), denies access (`EACCES`), or does not
-/// answer. A status of the drive is no error.
-pub fn nvme_command(path: &Path, command: NvmeCommand<'_>) -> io::Result<NvmeAnswer> {
+/// Returns an error if the device is not NVMe (`ENOTTY`), denies access (`EACCES`), or does not answer. A status of the
+/// drive is no error.
+pub fn nvme_command(device: &File, command: NvmeCommand<'_>) -> io::Result<NvmeAnswer> {
     let mut data = match command.data {
         NvmeData::None => Vec::new(),
         NvmeData::FromDrive(bytes) => vec![0; bytes as usize],
@@ -136,27 +136,26 @@ pub fn nvme_command(path: &Path, command: NvmeCommand<'_>) -> io::Result<NvmeAns
         timeout_ms: command.time_s.saturating_mul(1000),
         ..Command::default()
     };
-    let (status, result) = execute(path, &mut data, passed)?;
+    let (status, result) = execute(device, &mut data, passed)?;
     if status != 0 || !matches!(command.data, NvmeData::FromDrive(_)) {
         data.clear();
     }
     Ok(NvmeAnswer { status, result, data })
 }
 
-/// Returns the namespace ID of the NVMe block device at `path`.
+/// Returns the namespace ID of the open NVMe block device `device`.
 ///
-/// Returns an error if the drive cannot be opened or is no NVMe namespace (`ENOTTY`).
-pub fn nvme_namespace(path: &Path) -> io::Result<u32> {
-    let file = File::open(path)?;
+/// Returns an error if the device is no NVMe namespace (`ENOTTY`).
+pub fn nvme_namespace(device: &File) -> io::Result<u32> {
     // SAFETY: the file is open, and the request has no argument.
-    let number = unsafe { libc::ioctl(file.as_raw_fd(), NAMESPACE_ID) };
+    let number = unsafe { libc::ioctl(device.as_raw_fd(), NAMESPACE_ID) };
     u32::try_from(number).map_err(|_| io::Error::last_os_error())
 }
 
 /// Executes a command that returns `bytes` bytes on the drive at `path`.
 fn read(path: &Path, bytes: u32, command: Command) -> io::Result<Vec<u8>> {
     let mut data = vec![0_u8; bytes as usize];
-    match execute(path, &mut data, command)? {
+    match execute(&File::open(path)?, &mut data, command)? {
         (0, _) => Ok(data),
         (refused, _) => {
             Err(io::Error::other(format!("the drive refused with NVMe status {refused:#x}")))
@@ -164,9 +163,8 @@ fn read(path: &Path, bytes: u32, command: Command) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Executes a command with the buffer `data` on the drive at `path`, and returns its status and result.
-fn execute(path: &Path, data: &mut [u8], command: Command) -> io::Result<(u16, u32)> {
-    let file = File::open(path)?;
+/// Executes a command with the buffer `data` on the drive `file`, and returns its status and result.
+fn execute(file: &File, data: &mut [u8], command: Command) -> io::Result<(u16, u32)> {
     let data_bytes = u32::try_from(data.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     let address = if data.is_empty() { 0 } else { data.as_mut_ptr() as u64 };
     let mut command = Command { data: address, data_bytes, ..command };
@@ -182,7 +180,7 @@ fn execute(path: &Path, data: &mut [u8], command: Command) -> io::Result<(u16, u
 #[cfg(test)]
 mod tests {
     use super::{
-        NvmeCommand, NvmeData, Path, nvme_command, nvme_controller_page, nvme_log_page,
+        File, NvmeCommand, NvmeData, Path, nvme_command, nvme_controller_page, nvme_log_page,
         nvme_namespace,
     };
 
@@ -200,11 +198,12 @@ mod tests {
             data: NvmeData::None,
             time_s: 60,
         };
+        let null = File::open("/dev/null").expect("it exists");
         for data in [NvmeData::None, NvmeData::FromDrive(512), NvmeData::ToDrive(&[0; 512])] {
-            let refused = nvme_command(Path::new("/dev/null"), NvmeCommand { data, ..plain });
+            let refused = nvme_command(&null, NvmeCommand { data, ..plain });
             assert_eq!(refused.expect_err("it is no drive").raw_os_error(), Some(libc::ENOTTY));
         }
-        let error = nvme_namespace(Path::new("/dev/null")).expect_err("it has no namespace");
+        let error = nvme_namespace(&null).expect_err("it has no namespace");
         assert_eq!(error.raw_os_error(), Some(libc::ENOTTY));
     }
 }

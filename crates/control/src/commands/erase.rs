@@ -1,5 +1,6 @@
 //! The checks before a drive is erased by a command of its own, and the record of the operation.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use strake_api::v1::{Drive as DriveMessage, DriveChange};
@@ -9,16 +10,16 @@ use strake_nvme_wire::maintenance::{AdminCommand, namespaces};
 use strake_wording::Amendment;
 
 use crate::bounded;
-use crate::commands::maintain::Subject;
+use crate::commands::begun::Begun;
+use crate::commands::maintain::{Subject, kernel_drive};
 use crate::commands::take::refuse_member;
 use crate::control::Control;
 use crate::drives::maintenance::Maintained;
 use crate::drives::occupied::occupant;
 use crate::error::ControlError;
-use crate::events::{EventKind, Note};
 use crate::limits::LOOK_LIMIT;
 use crate::manager::Manager;
-use crate::state::maintenance::{Operation, Stage, Work};
+use crate::state::maintenance::Operation;
 
 /// The drive of a request, and the consent of the request.
 pub(crate) struct Wanted<'a> {
@@ -34,8 +35,8 @@ pub(crate) struct Erasable {
     pub(crate) subject: Subject,
     pub(crate) drive: Drive,
     pub(crate) maintained: Arc<Maintained>,
-    /// Active namespaces of the controller.
-    pub(crate) namespaces: usize,
+    /// The other namespaces of the NVM subsystem, also those without a controller.
+    others: Vec<u32>,
     /// The losses, as steps of a plan.
     pub(crate) plan: Vec<String>,
 }
@@ -58,15 +59,16 @@ impl Erasable {
         })?;
         let source = Arc::clone(&subject.source);
         let look = move || {
+            let nsid = source.namespace()?;
             let maintained = Maintained::of(source)?;
-            let list = AdminCommand::identify(cns::ACTIVE_NAMESPACES, 0);
-            let count = namespaces(&maintained.page(list)?).count();
-            Ok((maintained, count))
+            let others = other_namespaces(&maintained, nsid)?;
+            Ok((maintained, others))
         };
         let looked = bounded::ask(&format!("identification of {path}"), LOOK_LIMIT, look)?;
-        let (maintained, namespaces) = looked.map_err(|why: String| {
+        let (maintained, others) = looked.map_err(|why: String| {
             ControlError::device(format!("{path} cannot be identified: {why}"))
         })?;
+        control.run(|m| subject.check_same(m, &maintained.facts.serial))?;
         check_serial(&path, &maintained.facts.serial, wanted.serial)?;
         if maintained.functions.shares {
             return Err(ControlError::refused(format!(
@@ -75,7 +77,21 @@ impl Erasable {
             )));
         }
         let plan = check_content(&drive, wanted.force)?;
-        Ok(Self { subject, drive, maintained: Arc::new(maintained), namespaces, plan })
+        Ok(Self { subject, drive, maintained: Arc::new(maintained), others, plan })
+    }
+
+    /// Refuses a drive with further namespaces, for the operation `what` that erases all of them.
+    pub(crate) fn refuse_others(&self, what: &str) -> Result<(), ControlError> {
+        if self.others.is_empty() {
+            return Ok(());
+        }
+        let numbers: Vec<String> = self.others.iter().map(u32::to_string).collect();
+        Err(ControlError::refused(format!(
+            "{} is one of {} namespaces of its NVM subsystem, and {what} erases all of them; delete the other              namespaces first, also those that no controller has attached: {}",
+            self.subject.path,
+            self.others.len() + 1,
+            numbers.join(", ")
+        )))
     }
 
     /// Describes the drive in a plan.
@@ -90,15 +106,10 @@ impl Erasable {
         control: &Control,
         operation: Operation,
         what: String,
-    ) -> Result<(), ControlError> {
-        let (path, source) = (self.subject.path.clone(), Arc::clone(&self.subject.source));
-        let identity = self.drive.device.identity();
-        control.with(|m| {
-            let stage = Stage::Running(None);
-            let work = Work { path: path.clone(), operation, stage, is_sent: false, source };
-            m.maintenance.put(&identity, work);
-            m.record(Note::new(EventKind::DriveMaintenanceStarted, format!("drive/{path}"), what));
-        })
+    ) -> Result<Begun, ControlError> {
+        let of = (&self.subject, &*self.maintained);
+        let identities = vec![self.drive.device.identity()];
+        Begun::record(control, operation, of, identities, what, |_| Ok(()))
     }
 
     /// Closes the drive, and returns the answer about it.
@@ -122,11 +133,30 @@ pub(crate) fn answer(
     DriveChange { result: result.to_owned(), drive: Some(drive), plan, warnings: Vec::new() }
 }
 
+/// Returns the namespaces of the NVM subsystem besides `own`. A controller with Namespace Management lists also those
+/// that no controller has attached.
+///
+/// # Errors
+/// The reason for a failure, as text. Without a complete list, no other namespace can be excluded.
+fn other_namespaces(maintained: &Maintained, own: u32) -> Result<Vec<u32>, String> {
+    let list = |which| maintained.page(AdminCommand::identify(which, 0));
+    let mut all: BTreeSet<u32> = namespaces(&list(cns::ACTIVE_NAMESPACES)?).collect();
+    if !all.contains(&own) {
+        return Err(format!("its list of active namespaces does not contain its namespace {own}"));
+    }
+    if maintained.functions.manages {
+        let allocated = list(cns::ALLOCATED_NAMESPACES);
+        let allocated = allocated
+            .map_err(|why| format!("its list of allocated namespaces cannot be read: {why}"))?;
+        all.extend(namespaces(&allocated));
+    }
+    all.remove(&own);
+    Ok(all.into_iter().collect())
+}
+
 /// Refuses drives that the kernel uses, and members of arrays.
 fn refuse_busy(manager: &Manager, path: &str) -> Result<(), ControlError> {
-    let machine = manager.drives.machine();
-    let named = || machine.drives().into_iter().find(|drive| drive.path == path);
-    let Some(drive) = machine.at_node(path).or_else(named) else { return Ok(()) };
+    let Some(drive) = kernel_drive(manager, path) else { return Ok(()) };
     let open = manager.drives.all().iter().find(|open| {
         let medium = open.medium.as_ref().map(|(identity, _)| identity);
         open.drive.path == drive.path || medium == Some(&drive.identity)

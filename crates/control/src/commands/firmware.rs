@@ -1,6 +1,9 @@
 //! Firmware of NVMe drives: its slots, and the update by an image.
 
+mod transfer;
+
 use std::sync::Arc;
+use std::time::Instant;
 
 use strake_api::v1::{
     DriveChange, Firmware, FirmwareSlot, GetFirmwareRequest, UpdateFirmwareRequest,
@@ -8,22 +11,24 @@ use strake_api::v1::{
 use strake_dev_uring::KernelDrive;
 use strake_engine::ArrayStatus;
 use strake_nvme_wire::maintenance::firmware::{
-    Activation, Committed, IMAGE_BYTES_MAX, Rejection, Reset, Slots, commit, download, read_slots,
+    Activation, IMAGE_BYTES_MAX, Reset, Slots, read_slots,
 };
 use strake_units::MemberIndex;
 
 use crate::bounded;
+use crate::commands::begun::Begun;
 use crate::commands::erase::answer;
-use crate::commands::maintain::Subject;
-use crate::control::Control;
+use crate::commands::maintain::{Subject, kernel_drive};
+use crate::control::{Control, Reserved};
 use crate::drives::OpenDrive;
-use crate::drives::address::pci_address;
 use crate::drives::maintenance::Maintained;
 use crate::error::ControlError;
-use crate::events::{EventKind, Note};
-use crate::limits::{FIRMWARE_LIMIT, FIRMWARE_PAUSE_MS_MAX, LOOK_LIMIT};
+use crate::events::EventKind;
+use crate::limits::{FIRMWARE_PAUSE_MS_MAX, LOOK_LIMIT};
 use crate::manager::Manager;
 use crate::policy::members::absent_members;
+use crate::state::maintenance::Operation;
+use transfer::{Gate, committed, reset_of, send};
 
 /// A drive as a member of a running array.
 struct Place {
@@ -83,59 +88,120 @@ pub fn update_firmware(
     if !request.dry_run || !image.is_empty() {
         check_image(image)?;
     }
-    let subject = Subject::named(control, &request.path)?;
+    let mut subject = Subject::named(control, &request.path)?;
     let path = subject.path.clone();
     let place = control.run(|m| check_use(m, &path))?;
     let (maintained, _) = look(&subject)?;
-    let piece = check_functions(&path, &maintained, update, place.is_some())?;
+    control.run(|m| subject.check_same(m, &maintained.facts.serial))?;
+    let piece_bytes = check_functions(&path, &maintained, update, place.is_some())?;
     let array = place.as_ref().map(|place| place.uuid.clone());
-    let (_, own) = control.reserve(|m| {
+    let (_, turn) = control.reserve(|m| {
         check_use(m, &path)?;
         Ok(((), array.iter().map(|uuid| format!("the firmware of array {uuid}")).collect()))
     })?;
     let facts = maintained.facts.clone();
     let plan = plan_of(&path, &facts.firmware, update, place.as_ref());
     if request.dry_run {
-        drop((subject, own));
+        drop((subject, turn));
         return Ok(answer(control, &path, &facts.serial, "planned", plan));
     }
-    note(control, EventKind::DriveMaintenanceStarted, &path, "started", "")?;
-    let (own_control, image, at) = (control.clone(), image.to_vec(), path.clone());
-    let job = move || {
-        let sent = send(&maintained, &image, piece);
-        // The array may have lost a member during the transfer.
-        let sent = sent.and_then(|()| {
-            own_control.run(|m| check_use(m, &at)).map(drop).map_err(|error| error.what)
-        });
-        let done = sent.and_then(|()| committed(&maintained, &at, update));
-        drop((subject, own));
-        done
+    let begun = hold(control, &mut subject, &maintained)?;
+    let gate = Gate::default();
+    let (image, held) = (image.to_vec(), (begun, subject, turn));
+    let transfer = Transfer { maintained, image, piece_bytes, update, gate: gate.clone() };
+    let limit = control.with(|m| m.options.firmware_limit)?;
+    let deadline = Instant::now() + limit * 2 / 5;
+    let own = control.clone();
+    let job = move || transfer.execute(&own, held, deadline);
+    let done = match bounded::ask(&format!("firmware of {path}"), limit, job) {
+        Ok(done) => done,
+        Err(silent) => Err(if gate.abandon() {
+            format!("{}; the image is not committed", ControlError::from(silent).what)
+        } else {
+            format!(
+                "{}; the drive may have stored the image, so read its firmware slots",
+                ControlError::from(silent).what
+            )
+        }),
     };
-    let done = bounded::ask(&format!("firmware of {path}"), FIRMWARE_LIMIT, job);
-    let warning = match done.map_err(|silent| ControlError::from(silent).what).flatten() {
-        Ok(warning) => warning,
-        Err(why) => {
-            note(control, EventKind::DriveMaintenanceFailed, &path, "failed", &why)?;
-            let what = format!("the firmware of {path} is not updated: {why}");
-            return Err(ControlError::device(what));
-        }
-    };
-    let cause = warning.clone().unwrap_or_default();
-    note(control, EventKind::DriveMaintenanceFinished, &path, "finished", &cause)?;
+    let warning = done.map_err(|why| {
+        ControlError::device(format!("the firmware of {path} is not updated: {why}"))
+    })?;
     let answer = answer(control, &path, &facts.serial, "changed", plan);
     Ok(DriveChange { warnings: warning.into_iter().collect(), ..answer })
 }
 
-/// Records an event about an update.
-fn note(
+/// An update that is ready to be executed.
+struct Transfer {
+    maintained: Maintained,
+    image: Vec<u8>,
+    piece_bytes: u32,
+    update: Update,
+    gate: Gate,
+}
+
+impl Transfer {
+    /// Transfers and commits the image, and records the end. Returns what remains to be done, if anything.
+    fn execute(
+        self,
+        control: &Control,
+        (mut begun, subject, turn): (Begun, Subject, Reserved),
+        deadline: Instant,
+    ) -> Result<Option<String>, String> {
+        begun.sent();
+        let Self { maintained, image, piece_bytes, update, gate } = self;
+        let sent = send(&maintained, &image, piece_bytes, &gate, deadline);
+        // The array may have lost a member during the transfer.
+        let checked = sent.and_then(|()| {
+            control.run(|m| check_use(m, &subject.path)).map(drop).map_err(|error| error.what)
+        });
+        let entered = checked.and_then(|()| match gate.enter() {
+            true => Ok(()),
+            false => Err("the transfer took too long".to_owned()),
+        });
+        let done = entered
+            .map_err(|why| format!("{why}; the image is not committed"))
+            .and_then(|()| committed(&maintained, &subject.path, update));
+        match &done {
+            Ok(warning) => {
+                let cause = warning.as_deref().unwrap_or_default();
+                begun.restored(EventKind::DriveMaintenanceFinished, "finished", cause);
+            }
+            Err(why) => begun.failed(why),
+        }
+        drop((subject, turn));
+        done
+    }
+}
+
+/// Opens and reserves every namespace of the controller, except a member, which its array holds. Records the update, so
+/// that no other command uses the namespaces.
+fn hold(
     control: &Control,
-    kind: EventKind,
-    path: &str,
-    what: &str,
-    cause: &str,
-) -> Result<(), ControlError> {
-    let what = format!("the firmware update of {path} {what}");
-    control.with(|m| m.record(Note::new(kind, format!("drive/{path}"), what).cause(cause)))
+    subject: &mut Subject,
+    maintained: &Maintained,
+) -> Result<Begun, ControlError> {
+    let path = subject.path.clone();
+    let node = control.with(|m| kernel_drive(m, &path))?;
+    let siblings = node.map_or_else(|| Ok(Vec::new()), |node| control.with(|m| siblings(m, &node)));
+    let others = siblings?.into_iter().map(|drive| drive.path);
+    let mut identities = Vec::new();
+    for path in std::iter::once(path.clone()).chain(others) {
+        let member = control.with(|m| {
+            let identity = open_at_path(m, &path)?.drive.device.identity();
+            m.place_of(&identity).map(|_| identity)
+        })?;
+        identities.push(match member {
+            Some(identity) => identity,
+            None => subject.reserved.open(&path)?.device.identity(),
+        });
+    }
+    let what = format!("the firmware update of {path} started");
+    let of = (&*subject, maintained);
+    Begun::record(control, Operation::Firmware, of, identities.clone(), what, |m| {
+        identities.iter().try_for_each(|identity| m.maintenance.refuse_running(identity))?;
+        check_use(m, &path).map(drop)
+    })
 }
 
 /// Identifies a drive, and reads its slots.
@@ -177,18 +243,11 @@ fn check_image(image: &[u8]) -> Result<(), ControlError> {
 
 /// Refuses a drive that another program uses, and a drive whose array depends on it. Returns the place of a member.
 fn check_use(manager: &Manager, path: &str) -> Result<Option<Place>, ControlError> {
-    let machine = manager.drives.machine();
-    let named = || machine.drives().into_iter().find(|drive| drive.path == path);
-    let node = machine.at_node(path).or_else(named);
-    let open = manager.drives.all().iter().find(|open| {
-        let medium = open.medium.as_ref().map(|(identity, _)| identity);
-        let node = node.as_ref().map(|node| &node.identity);
-        open.drive.path == path || medium.is_some() && medium == node
-    });
+    let node = kernel_drive(manager, path);
     if let Some(node) = &node {
         check_siblings(manager, node)?;
     }
-    let Some(open) = open else {
+    let Some(open) = open_at_path(manager, path) else {
         return match node.and_then(|node| node.user) {
             Some(user) => Err(ControlError::refused(format!(
                 "{path} is in use: {user}; unmount the drive, disable its swap, or stop the devices that are built on \
@@ -198,7 +257,6 @@ fn check_use(manager: &Manager, path: &str) -> Result<Option<Place>, ControlErro
         };
     };
     let identity = open.drive.device.identity();
-    manager.maintenance.refuse_running(&identity)?;
     if let Some((name, slot)) = manager.records.promised(&identity, None) {
         return Err(ControlError::refused(format!(
             "{path} is the replacement of member {slot} of array {name}; try again when the replace has finished"
@@ -211,17 +269,37 @@ fn check_use(manager: &Manager, path: &str) -> Result<Option<Place>, ControlErro
     check_redundancy(&Place { uuid, name, slot, status }).map(Some)
 }
 
-/// Refuses a drive if another namespace of its controller is in use: the update concerns the whole controller.
-fn check_siblings(manager: &Manager, node: &KernelDrive) -> Result<(), ControlError> {
+/// Returns the open drive at `path`, by any of its paths.
+fn open_at_path<'a>(manager: &'a Manager, path: &str) -> Option<&'a OpenDrive> {
+    let node = kernel_drive(manager, path).map(|node| node.identity);
+    manager.drives.all().iter().find(|open| {
+        let medium = open.medium.as_ref().map(|(identity, _)| identity);
+        open.drive.path == path || medium.is_some() && medium == node.as_ref()
+    })
+}
+
+/// Returns the other namespaces of the controllers of a drive of the kernel.
+fn siblings(manager: &Manager, node: &KernelDrive) -> Vec<KernelDrive> {
     let is_sibling = |other: &KernelDrive| {
         other.path != node.path && other.pci.iter().any(|address| node.pci.contains(address))
     };
-    let siblings = manager.drives.machine().drives().into_iter().filter(is_sibling);
-    let is_open = |drive: &KernelDrive| {
-        let medium = |open: &OpenDrive| open.medium.as_ref().map(|(identity, _)| identity.clone());
-        manager.drives.all().iter().any(|open| medium(open).as_ref() == Some(&drive.identity))
+    manager.drives.machine().drives().into_iter().filter(is_sibling).collect()
+}
+
+/// Refuses a drive if another namespace of its controller is in use: the update concerns the whole controller. The
+/// daemon itself may hold it open for this update.
+fn check_siblings(manager: &Manager, node: &KernelDrive) -> Result<(), ControlError> {
+    let is_used = |drive: &KernelDrive| {
+        let open = open_at_path(manager, &drive.path);
+        let identity = open.map(|open| open.drive.device.identity());
+        drive.user.is_some()
+            || identity.is_some_and(|identity| {
+                manager.place_of(&identity).is_some()
+                    || manager.records.promised(&identity, None).is_some()
+                    || manager.records.spares.iter().any(|spare| spare.identity == identity)
+            })
     };
-    let used = siblings.into_iter().find(|drive| drive.user.is_some() || is_open(drive));
+    let used = siblings(manager, node).into_iter().find(is_used);
     let Some(used) = used else { return Ok(()) };
     Err(ControlError::refused(format!(
         "{} shares its controller with {}, which is in use; an update concerns both, so stop using {} first",
@@ -305,63 +383,4 @@ fn plan_of(path: &str, running: &str, update: Update, place: Option<&Place>) -> 
     plan.push(format!("transfer the image to {path} (running firmware: {running})"));
     plan.push(format!("store the image in {slot}, and activate it {when}"));
     plan
-}
-
-/// Transfers an image in pieces.
-fn send(maintained: &Maintained, image: &[u8], piece_bytes: u32) -> Result<(), String> {
-    let mut offset = 0;
-    for piece in image.chunks(piece_bytes as usize) {
-        maintained.data(download(offset, piece.to_vec()))?;
-        offset += piece.len() as u32;
-    }
-    Ok(())
-}
-
-/// Stores the transferred image. Returns what remains to be done, if anything.
-fn committed(
-    maintained: &Maintained,
-    path: &str,
-    update: Update,
-) -> Result<Option<String>, String> {
-    let status = maintained.status(commit(update.slot, update.activation))?;
-    let needs = |reset| Some(format!("the image runs after a reset: {}", reset_of(path, reset)));
-    match Committed::of(status) {
-        Committed::Done if update.activation == Activation::Now => Ok(None),
-        Committed::Done => Ok(needs(Reset::Controller)),
-        Committed::Needs(reset) => Ok(needs(reset)),
-        Committed::Rejected(rejection) => Err(rejected(rejection).to_owned()),
-        Committed::Failed(status) => Err(format!("Firmware Commit failed with {status}")),
-    }
-}
-
-const fn rejected(rejection: Rejection) -> &'static str {
-    match rejection {
-        Rejection::Slot => "the drive has no such slot, or it is read-only; name another slot",
-        Rejection::Image => {
-            "the image is damaged, or is for another drive; compare its checksum and the model"
-        }
-        Rejection::Time => {
-            "the activation would take longer than the drive reported; activate it at the next reset"
-        }
-        Rejection::Prohibited => "the drive does not permit this image, such as an older revision",
-        Rejection::Pieces => "parts of the image are missing or overlap; try again",
-    }
-}
-
-/// Describes how to reset the drive.
-fn reset_of(path: &str, reset: Reset) -> String {
-    match reset {
-        Reset::Controller if pci_address(path).is_some() => {
-            "return the drive to the kernel and take it again, or restart the host".to_owned()
-        }
-        Reset::Controller => {
-            format!("nvme reset on the controller of {path}, or a restart of the host")
-        }
-        Reset::Subsystem => {
-            format!(
-                "nvme subsystem-reset on the controller of {path}, or a power cycle of the drive"
-            )
-        }
-        Reset::Conventional => "a power cycle of the drive".to_owned(),
-    }
 }

@@ -7,13 +7,15 @@ use strake_nvme_wire::identify::cns;
 use strake_nvme_wire::maintenance::AdminCommand;
 use strake_nvme_wire::maintenance::format::{BlockFormat, Erase, Formats, format};
 
-use crate::bounded::{self, within};
+use crate::bounded;
+use crate::commands::begun::Begun;
 use crate::commands::erase::{Erasable, Wanted, answer};
 use crate::control::Control;
-use crate::error::ControlError;
-use crate::events::{EventKind, Note};
+use crate::drives::maintenance::Undone;
+use crate::error::{ControlError, ControlErrorKind};
+use crate::events::EventKind;
 use crate::limits::LOOK_LIMIT;
-use crate::state::maintenance::{Operation, Stage};
+use crate::state::maintenance::Operation;
 
 /// Formats an NVMe drive. Waits a minute for the end; a longer format continues, and the result is "started".
 ///
@@ -44,45 +46,46 @@ pub fn format_drive(
         return Ok(erasable.answer(control, "planned", plan));
     }
     let what = format!("a format of {} started", erasable.title());
-    erasable.begin(control, Operation::Format, what)?;
+    let begun = erasable.begin(control, Operation::Format, what)?;
     let (path, serial) = (erasable.subject.path.clone(), erasable.maintained.facts.serial.clone());
-    let own = control.clone();
-    let job = move || execute(&own, erasable, format(nsid, chosen.number, erase));
+    let job = move || execute(erasable, begun, format(nsid, chosen.number, erase));
     let limit = control.with(|m| m.options.bind_limit)?;
-    let result = match within("drive format", limit, job) {
-        Some(Ok(())) => "changed",
-        Some(Err(error)) => return Err(error),
-        None => "started",
+    let result = match bounded::begin("drive format", limit, job) {
+        Ok(Some(Ok(()))) => "changed",
+        Ok(Some(Err(error))) => return Err(error),
+        Ok(None) => "started",
+        Err(error) => {
+            let what = format!("the format of {path} cannot be executed: {error}");
+            return Err(ControlError::new(ControlErrorKind::Internal, what));
+        }
     };
     Ok(answer(control, &path, &serial, result, plan))
 }
 
 /// Formats a drive, and records the end. The drive stays open and reserved until then.
 fn execute(
-    control: &Control,
     mut erasable: Erasable,
+    mut begun: Begun,
     command: AdminCommand,
 ) -> Result<(), ControlError> {
     // A stop of the daemon does not wait for the format, which no daemon can stop.
     erasable.subject.reserved.end_command();
-    let path = erasable.subject.path.clone();
-    let identity = erasable.drive.device.identity();
-    let done = erasable.maintained.data(command);
-    let object = format!("drive/{path}");
-    control.with(|m| match &done {
-        Ok(_) => {
-            m.maintenance.end(&identity);
-            let what = format!("the format of {path} finished");
-            m.record(Note::new(EventKind::DriveMaintenanceFinished, object, what));
+    begun.sent();
+    let why = match erasable.maintained.execute(command) {
+        Ok(()) => {
+            begun.finished();
+            return Ok(());
         }
-        Err(why) => {
-            let why = format!("{why}; format the drive again before it is used");
-            m.maintenance.set(&identity, Stage::Failed(why.clone()));
-            let what = format!("the format of {path} failed");
-            m.record(Note::new(EventKind::DriveMaintenanceFailed, object, what).cause(why));
+        Err(Undone::Unchanged(why)) => {
+            begun.restored(EventKind::DriveMaintenanceFailed, "was refused by the drive", &why);
+            why
         }
-    })?;
-    done.map(drop).map_err(|why| ControlError::device(format!("{path} is not formatted: {why}")))
+        Err(Undone::Unknown(why)) => {
+            begun.failed(&format!("{why}; format the drive again before it is used"));
+            why
+        }
+    };
+    Err(ControlError::device(format!("{} is not formatted: {why}", erasable.subject.path)))
 }
 
 fn erasure(word: &str) -> Result<Erase, ControlError> {
@@ -104,12 +107,8 @@ fn check_functions(erasable: &Erasable, erase: Erase) -> Result<(), ControlError
             "{path} does not support the cryptographic erasure; use the erasure user"
         )));
     }
-    if functions.format.applies_to_all(erase) && erasable.namespaces > 1 {
-        return Err(ControlError::refused(format!(
-            "{path} is one of {} namespaces of its controller, and this format erases all of them; delete the other \
-             namespaces first",
-            erasable.namespaces
-        )));
+    if functions.format.applies_to_all(erase) {
+        erasable.refuse_others("this format")?;
     }
     Ok(())
 }

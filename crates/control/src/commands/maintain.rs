@@ -6,6 +6,7 @@ use strake_dev_uring::KernelDrive;
 
 use crate::commands::scan::drive_path;
 use crate::control::{Control, Reserved};
+use crate::drives::OpenDrive;
 use crate::drives::address::{is_remote, pci_address};
 use crate::drives::maintenance::{AdminSource, source_of_kernel};
 use crate::error::ControlError;
@@ -17,7 +18,9 @@ pub(crate) struct Subject {
     pub(crate) path: String,
     /// It executes the commands.
     pub(crate) source: Arc<dyn AdminSource>,
-    /// Prevents another maintenance command of the drive until it is dropped.
+    /// The drive, if the kernel drives it.
+    pub(crate) kernel: Option<KernelDrive>,
+    /// Prevents other maintenance commands of the controller until it is dropped.
     pub(crate) reserved: Reserved,
 }
 
@@ -30,21 +33,68 @@ impl Subject {
         let (path, mut reserved) = control.reserve(|m| {
             m.check_open()?;
             let path = drive_path(m, spec)?;
-            let key = maintenance_key(&path);
-            Ok((path, vec![key]))
+            let keys = maintenance_keys(m, &path);
+            Ok((path, keys))
         })?;
+        reserved.for_maintenance();
         if pci_address(&path).is_some() && !control.with(|m| stays_open(m, &path))? {
             reserved.open(&path)?;
         }
-        let source = control.with(|m| admin_source(m, &path))?;
-        let source = source.ok_or_else(|| no_source(&path))?;
-        Ok(Self { path, source, reserved })
+        let found = control.with(|m| (admin_source(m, &path), kernel_drive(m, &path)))?;
+        let (Some(source), kernel) = found else { return Err(no_source(&path)) };
+        Ok(Self { path, source, kernel, reserved })
+    }
+
+    /// Refuses the drive if another drive than the one that was found executes its commands: the drives were exchanged.
+    /// `serial` is the serial number in the Identify of the controller.
+    pub(crate) fn check_same(&self, manager: &Manager, serial: &str) -> Result<(), ControlError> {
+        let open = manager.drives.all().iter().find(|open| open.drive.path == self.path);
+        let is_same = match (&self.kernel, open) {
+            (Some(found), open) => {
+                let is_medium = |open: &OpenDrive| {
+                    let medium = open.medium.as_ref().map(|(identity, _)| identity);
+                    medium.is_none_or(|medium| *medium == found.identity)
+                };
+                let now = kernel_drive(manager, &self.path);
+                now.is_some_and(|now| now.identity == found.identity)
+                    && (found.serial.is_empty() || found.serial == serial)
+                    && open.is_none_or(is_medium)
+            }
+            (None, Some(open)) => {
+                let admin = open.admin.as_ref();
+                admin.is_some_and(|admin| Arc::ptr_eq(admin, &self.source))
+            }
+            (None, None) => true,
+        };
+        if is_same {
+            return Ok(());
+        }
+        Err(ControlError::refused(format!(
+            "another drive is at {} now, with the serial number {serial}; compare the drives, and try again",
+            self.path
+        )))
     }
 }
 
-/// Returns the key that reserves the maintenance of the drive at `path`.
-fn maintenance_key(path: &str) -> String {
-    format!("the maintenance of {path}")
+/// Returns the keys that reserve the maintenance of the controllers of the drive at `path`.
+pub(crate) fn maintenance_keys(manager: &Manager, path: &str) -> Vec<String> {
+    let of_controller = |address: &str| format!("the maintenance of controller {address}");
+    if let Some(address) = pci_address(path) {
+        return vec![of_controller(address)];
+    }
+    match kernel_drive(manager, path) {
+        Some(drive) if !drive.pci.is_empty() => {
+            drive.pci.iter().map(|address| of_controller(address)).collect()
+        }
+        Some(_) | None => vec![format!("the maintenance of {path}")],
+    }
+}
+
+/// Returns the drive of the kernel at `path`.
+pub(crate) fn kernel_drive(manager: &Manager, path: &str) -> Option<KernelDrive> {
+    let machine = manager.drives.machine();
+    let named = || machine.drives().into_iter().find(|drive| drive.path == path);
+    machine.at_node(path).or_else(named)
 }
 
 /// True if the drive at `path` is open and stays open without a reservation. A reservation of a member would delay
@@ -63,9 +113,7 @@ fn admin_source(manager: &Manager, path: &str) -> Option<Arc<dyn AdminSource>> {
     if let Some(source) = open.and_then(|open| open.admin.clone()) {
         return Some(source);
     }
-    let machine = manager.drives.machine();
-    let named = || machine.drives().into_iter().find(|drive| drive.path == path);
-    let drive: KernelDrive = machine.at_node(path).or_else(named)?;
+    let drive = kernel_drive(manager, path)?;
     let is_local = drive.name.starts_with("nvme") && !is_fabric(&drive.name);
     is_local.then(|| source_of_kernel(&drive.path))
 }

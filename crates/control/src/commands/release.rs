@@ -58,6 +58,9 @@ fn check(control: &Control, named: &Named) -> Result<Kept, ControlError> {
     let (kept, binder) = control.run(|m| {
         let open = m.drives.named(&path).map(|drive| drive.device.identity());
         refuse_member(m, &path, open.as_deref())?;
+        if let Some(identity) = &open {
+            m.maintenance.refuse_reset(identity)?;
+        }
         Ok((kept(m, named), m.options.binder.clone()))
     })?;
     match (&kept, binder.host().picture(&named.address)) {

@@ -8,9 +8,11 @@ use strake_wording::say;
 use crate::bounded;
 use crate::commands::erase::{Erasable, Wanted};
 use crate::control::Control;
+use crate::drives::maintenance::Undone;
 use crate::error::ControlError;
+use crate::events::EventKind;
 use crate::limits::SANITIZE_START_LIMIT;
-use crate::state::maintenance::{Operation, Stage};
+use crate::state::maintenance::Operation;
 
 /// Starts a sanitize operation of an NVMe drive. The drive executes the operation, and upkeep follows its progress.
 ///
@@ -42,25 +44,29 @@ pub fn sanitize_drive(
     let name = format!("sanitize of {}", erasable.subject.path);
     let what = format!("a sanitize operation ({}) of {} started", action.word(), erasable.title());
     // The drive is refused for arrays before it starts to erase.
-    erasable.begin(control, Operation::Sanitize, what)?;
-    let started = bounded::ask(&name, SANITIZE_START_LIMIT, move || maintained.data(start(action)));
-    let identity = erasable.drive.device.identity();
+    let mut begun = erasable.begin(control, Operation::Sanitize, what)?;
+    begun.sent();
+    let job = move || maintained.execute(start(action));
     // Only a confirmed start is followed: otherwise the result of an earlier operation would count for this one.
-    let unconfirmed = match started {
-        Ok(Ok(_)) => None,
-        Ok(Err(why)) => Some(ControlError::device(why)),
+    let unconfirmed = match bounded::ask(&name, SANITIZE_START_LIMIT, job) {
+        Ok(Ok(())) => None,
+        Ok(Err(Undone::Unchanged(why))) => {
+            begun.restored(EventKind::DriveMaintenanceFailed, "was refused by the drive", &why);
+            let path = &erasable.subject.path;
+            return Err(ControlError::device(format!("{path} is not sanitized: {why}")));
+        }
+        Ok(Err(Undone::Unknown(why))) => Some(ControlError::device(why)),
         Err(error) => Some(error.into()),
     };
     if let Some(error) = unconfirmed {
-        let why = format!(
+        begun.failed(&format!(
             "the drive did not confirm the start of the sanitize operation ({}), and may execute it; sanitize the \
              drive again before it is used",
             error.what
-        );
-        control.with(|m| m.maintenance.set(&identity, Stage::Failed(why)))?;
+        ));
         return Err(error);
     }
-    control.with(|m| m.maintenance.sent(&identity))?;
+    begun.follow();
     Ok(erasable.answer(control, "started", plan))
 }
 
@@ -85,12 +91,5 @@ fn check_action(erasable: &Erasable, action: Action) -> Result<(), ControlError>
             supported.join(", ")
         )));
     }
-    if erasable.namespaces > 1 {
-        return Err(ControlError::refused(format!(
-            "{path} is one of {} namespaces of its controller, and a sanitize operation erases all of them; delete \
-             the other namespaces first",
-            erasable.namespaces
-        )));
-    }
-    Ok(())
+    erasable.refuse_others("a sanitize operation")
 }

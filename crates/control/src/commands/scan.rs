@@ -3,12 +3,9 @@
 //! The list of drives is collected under the lock of the manager, and the drives are scanned without the lock, because
 //! a defective drive may answer late or never.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use strake_api::v1::{
-    Drive as DriveMessage, DriveMaintenance, ListDrivesRequest, UndeleteArrayRequest,
-};
+use strake_api::v1::{Drive as DriveMessage, ListDrivesRequest, UndeleteArrayRequest};
 use strake_dev_fabrics::{FabricsDevice, LinkState};
 use strake_dev_nvme::{NvmeDevice, Stats};
 use strake_dev_uring::{KernelDrive, Machine};
@@ -29,6 +26,7 @@ use crate::error::ControlError;
 use crate::manager::Manager;
 use crate::remote::paths::{message_of, paths_note};
 use crate::state::lights::Shown;
+use crate::state::maintenance::Listed;
 use crate::view::queues::queues_of;
 
 /// The known drives before a scan.
@@ -40,8 +38,8 @@ struct Survey {
     lights: Shown,
     /// Drives of the driver of this process, by path.
     sources: Vec<(String, Arc<dyn HealthSource>)>,
-    /// Formats and sanitize operations, by the identity of the drive.
-    maintenance: BTreeMap<String, DriveMaintenance>,
+    /// Formats, sanitize operations and firmware updates.
+    maintenance: Vec<Listed>,
     /// Drives of recorded arrays that do not run.
     offline: Vec<OfflineDrive>,
 }
@@ -236,11 +234,19 @@ pub(crate) fn add_contents(message: &mut DriveMessage, contents: crate::drives::
     }
 }
 
-/// Adds the operation that erases the drive. Until it has succeeded, no array can use the drive.
-fn add_maintenance(message: &mut DriveMessage, all: &BTreeMap<String, DriveMaintenance>) {
-    let Some(operation) = all.get(&message.identity) else { return };
-    let state = if operation.state == "failed" { "failed" } else { "busy" };
-    state.clone_into(&mut message.state);
+/// Adds the operation of the drive. Until a format or sanitize operation has succeeded, no array can use the drive. A
+/// taken drive that is not open is known by its address and its serial number.
+fn add_maintenance(message: &mut DriveMessage, all: &[Listed]) {
+    let is_it = |listed: &&Listed| match message.identity.as_str() {
+        "" => listed.path == message.path && listed.serial == message.serial,
+        identity => listed.identity == identity,
+    };
+    let Some(Listed { message: operation, .. }) = all.iter().find(is_it) else { return };
+    match (&*operation.operation, &*operation.state) {
+        ("firmware", _) => {}
+        (_, "failed") => "failed".clone_into(&mut message.state),
+        _ => "busy".clone_into(&mut message.state),
+    }
     message.maintenance = Some(operation.clone());
 }
 

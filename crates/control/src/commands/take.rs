@@ -488,6 +488,7 @@ impl Target {
             let open = open_of(manager, drive);
             let identity = open.map_or(drive.identity.clone(), |open| open.drive.device.identity());
             refuse_member(manager, &drive.path, Some(&identity))?;
+            manager.maintenance.refuse_reset(&identity)?;
         }
         let open = manager.drives.named(&self.path()).map(|drive| drive.device.identity());
         refuse_member(manager, &self.path(), open.as_deref())

@@ -1,4 +1,5 @@
-//! Formats and sanitize operations of drives, which no array may use until the operation has succeeded.
+//! Formats, sanitize operations and firmware updates of drives. No array may use a drive until its format or sanitize
+//! operation has succeeded, and no command may use the drive in another way during an update.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,13 +10,14 @@ use strake_wording::{Text, say};
 
 use crate::drives::maintenance::AdminSource;
 use crate::error::ControlError;
-use crate::limits::SANITIZE_EVERY;
+use crate::limits::{SANITIZE_EVERY, SANITIZE_SILENT_READS};
 
-/// An operation that erases a drive.
+/// An operation of a drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     Format,
     Sanitize,
+    Firmware,
 }
 
 impl Operation {
@@ -24,6 +26,16 @@ impl Operation {
         match self {
             Self::Format => "format",
             Self::Sanitize => "sanitize",
+            Self::Firmware => "firmware",
+        }
+    }
+
+    /// Returns the operation as the subject of a sentence about the drive at `path`.
+    pub(crate) fn of(self, path: &str) -> String {
+        match self {
+            Self::Format => format!("the format of {path}"),
+            Self::Sanitize => format!("the sanitize operation of {path}"),
+            Self::Firmware => format!("the firmware update of {path}"),
         }
     }
 
@@ -31,17 +43,35 @@ impl Operation {
         match self {
             Self::Format => "formatted",
             Self::Sanitize => "sanitized",
+            Self::Firmware => "updated with new firmware",
         }
     }
 }
 
 /// The stage of an operation. A finished operation is removed.
+///
+/// ```text
+/// Running --> finished: removed
+/// Running --> Failed
+/// Running --> Unknown: the drive of a sanitize operation no longer answers --> Running, Failed, or finished: removed
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// It is in progress, and so much is done, if the drive reports it.
     Running(Option<u32>),
     /// It failed, for this reason and with this remedy.
     Failed(String),
+    /// Its state is unknown, for this reason and with this remedy. It is followed further.
+    Unknown(String),
+}
+
+impl Stage {
+    const fn is_running(&self) -> bool {
+        match self {
+            Self::Running(_) => true,
+            Self::Failed(_) | Self::Unknown(_) => false,
+        }
+    }
 }
 
 /// An operation of a drive.
@@ -54,13 +84,17 @@ pub(crate) struct Work {
     pub(crate) is_sent: bool,
     /// Reports the progress of a sanitize operation.
     pub(crate) source: Arc<dyn AdminSource>,
+    /// The serial number of the controller. The status of another controller does not count.
+    pub(crate) serial: String,
+    /// The number of reads of the progress without an answer, since the last answer.
+    pub(crate) silent_reads: u32,
 }
 
 impl Work {
     fn message(&self) -> DriveMaintenance {
         let (state, percent, note) = match &self.stage {
             Stage::Running(percent) => ("running", *percent, ""),
-            Stage::Failed(why) => ("failed", None, why.as_str()),
+            Stage::Failed(why) | Stage::Unknown(why) => ("failed", None, why.as_str()),
         };
         DriveMaintenance {
             operation: self.operation.word().to_owned(),
@@ -78,7 +112,10 @@ impl Work {
                 let what = format!("{path} is being {}{percent}; ", operation.done_to());
                 say(what).run(ListDrivesRequest {}).say(" shows its progress")
             }
-            Stage::Failed(why) => say(format!("the {} of {path} failed: {why}", operation.word())),
+            Stage::Failed(why) => say(format!("{} failed: {why}", operation.of(path))),
+            Stage::Unknown(why) => {
+                say(format!("the state of {} is unknown: {why}", operation.of(path)))
+            }
         }
     }
 }
@@ -94,9 +131,17 @@ pub(crate) struct Maintenance {
 }
 
 impl Maintenance {
-    /// Records an operation of the drive with this identity.
-    pub(crate) fn put(&mut self, identity: &str, work: Work) {
-        self.works.insert(identity.to_owned(), work);
+    /// Records an operation of the drive with this identity, and returns the operation before it.
+    pub(crate) fn put(&mut self, identity: &str, work: Work) -> Option<Work> {
+        self.works.insert(identity.to_owned(), work)
+    }
+
+    /// Records the operation `before` again, after an operation that changed nothing.
+    pub(crate) fn restore(&mut self, identity: &str, before: Option<Work>) {
+        match before {
+            Some(work) => _ = self.works.insert(identity.to_owned(), work),
+            None => _ = self.works.remove(identity),
+        }
     }
 
     /// Records that the drive has the command of an operation.
@@ -110,7 +155,19 @@ impl Maintenance {
     pub(crate) fn set(&mut self, identity: &str, stage: Stage) {
         if let Some(work) = self.works.get_mut(identity) {
             work.stage = stage;
+            work.silent_reads = 0;
         }
+    }
+
+    /// Counts a read of the progress without an answer. Returns whether the state becomes unknown now, for `why`.
+    pub(crate) fn silent(&mut self, identity: &str, why: &str) -> bool {
+        let Some(work) = self.works.get_mut(identity) else { return false };
+        work.silent_reads = work.silent_reads.saturating_add(1);
+        let is_new = work.silent_reads >= SANITIZE_SILENT_READS && work.stage.is_running();
+        if is_new {
+            work.stage = Stage::Unknown(why.to_owned());
+        }
+        is_new
     }
 
     /// Removes an operation that has finished.
@@ -124,10 +181,13 @@ impl Maintenance {
     }
 
     /// True if the device of the drive stays open, so that the drive reports its progress. After a format, the device
-    /// has the earlier size of blocks.
+    /// has the earlier size of blocks. The close of a taken drive resets its controller, which must not happen during an
+    /// update.
     pub(crate) fn keeps_open(&self, identity: &str) -> bool {
-        let work = self.works.get(identity);
-        work.is_some_and(|work| work.operation == Operation::Sanitize)
+        self.works.get(identity).is_some_and(|work| match work.operation {
+            Operation::Sanitize | Operation::Firmware => true,
+            Operation::Format => false,
+        })
     }
 
     /// True if the progress of operations is to be read: every few seconds while there is one.
@@ -136,12 +196,12 @@ impl Maintenance {
         !self.is_searched || !self.sanitizing().is_empty() && self.asked.is_none_or(is_due)
     }
 
-    /// Returns the sanitize operations in progress.
+    /// Returns the sanitize operations whose progress is read: those in progress, and those with an unknown state.
     pub(crate) fn sanitizing(&self) -> Vec<(String, Work)> {
         let is_it = |work: &Work| {
             work.operation == Operation::Sanitize
                 && work.is_sent
-                && matches!(work.stage, Stage::Running(_))
+                && matches!(work.stage, Stage::Running(_) | Stage::Unknown(_))
         };
         let works = self.works.iter().filter(|(_, work)| is_it(work));
         works.map(|(identity, work)| (identity.clone(), work.clone())).collect()
@@ -150,21 +210,51 @@ impl Maintenance {
     /// Refuses a drive with an operation that is in progress.
     pub(crate) fn refuse_running(&self, identity: &str) -> Result<(), ControlError> {
         match self.works.get(identity) {
-            Some(work) if matches!(work.stage, Stage::Running(_)) => {
-                Err(ControlError::state(work.objection()))
-            }
+            Some(work) if work.stage.is_running() => Err(ControlError::state(work.objection())),
             Some(_) | None => Ok(()),
         }
     }
 
-    /// Refuses a drive with an operation that is in progress or has failed.
-    pub(crate) fn refuse(&self, identity: &str) -> Result<(), ControlError> {
-        let objection = self.works.get(identity).map(Work::objection);
-        objection.map_or(Ok(()), |objection| Err(ControlError::refused(objection)))
+    /// Refuses a change of the driver, which resets the controller. A sanitize operation continues after a reset; a
+    /// format and an update do not.
+    pub(crate) fn refuse_reset(&self, identity: &str) -> Result<(), ControlError> {
+        match self.works.get(identity).map(|work| work.operation) {
+            Some(Operation::Format | Operation::Firmware) => self.refuse_running(identity),
+            Some(Operation::Sanitize) | None => Ok(()),
+        }
     }
 
-    /// Returns the operations as messages, by the identity of the drive.
-    pub(crate) fn messages(&self) -> BTreeMap<String, DriveMaintenance> {
-        self.works.iter().map(|(identity, work)| (identity.clone(), work.message())).collect()
+    /// Refuses a drive with an operation that is in progress or has failed. An update ends soon, so that a later attempt
+    /// may succeed.
+    pub(crate) fn refuse(&self, identity: &str) -> Result<(), ControlError> {
+        match self.works.get(identity) {
+            None => Ok(()),
+            Some(work) if work.operation == Operation::Firmware => {
+                Err(ControlError::state(work.objection()))
+            }
+            Some(work) => Err(ControlError::refused(work.objection())),
+        }
     }
+
+    /// Returns the operations as messages.
+    pub(crate) fn messages(&self) -> Vec<Listed> {
+        let list = |(identity, work): (&String, &Work)| Listed {
+            identity: identity.clone(),
+            path: work.path.clone(),
+            serial: work.serial.clone(),
+            message: work.message(),
+        };
+        self.works.iter().map(list).collect()
+    }
+}
+
+/// An operation in a list of drives.
+pub(crate) struct Listed {
+    /// The identity of the drive.
+    pub(crate) identity: String,
+    /// The path of the drive at the start of the operation.
+    pub(crate) path: String,
+    /// The serial number of its controller.
+    pub(crate) serial: String,
+    pub(crate) message: DriveMaintenance,
 }

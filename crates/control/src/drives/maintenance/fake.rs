@@ -1,7 +1,8 @@
 //! A simulated drive at the level of its commands.
 
 use std::collections::BTreeMap;
-use std::sync::mpsc::Receiver;
+use std::panic::resume_unwind;
+use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use strake_nvme_wire::Status;
@@ -10,7 +11,7 @@ use strake_nvme_wire::command::admin;
 use strake_nvme_wire::identify::cns;
 use strake_nvme_wire::maintenance::{AdminCommand, Answer, Transfer};
 
-use super::AdminSource;
+use super::{AdminSource, Undone};
 
 type Distort = Box<dyn FnMut(&AdminCommand, &mut Vec<u8>) + Send>;
 
@@ -22,6 +23,10 @@ pub(crate) struct State {
     pub(crate) namespace: [u8; 4096],
     /// Active namespaces.
     pub(crate) namespaces: Vec<u32>,
+    /// Allocated namespaces.
+    pub(crate) allocated: Vec<u32>,
+    /// Whether the list of allocated namespaces cannot be read.
+    pub(crate) fails_allocated: bool,
     /// The last blocks of the telemetry areas.
     pub(crate) areas: [u16; 3],
     pub(crate) generation: u8,
@@ -37,8 +42,14 @@ pub(crate) struct State {
     pub(crate) statuses: BTreeMap<u8, Status>,
     /// Changes data from the drive.
     pub(crate) distort: Option<Distort>,
-    /// The signal that the next Format NVM waits for.
-    pub(crate) gate: Option<Receiver<()>>,
+    /// The signal that the next command with this opcode waits for.
+    pub(crate) gate: Option<(u8, Receiver<()>)>,
+    /// Notified when a command waits for the gate.
+    pub(crate) reached: Option<Sender<()>>,
+    /// Why commands have no answer, by opcode.
+    pub(crate) undone: BTreeMap<u8, Undone>,
+    /// The opcode of the command that ends the thread of its job.
+    pub(crate) fatal: Option<u8>,
     /// The commands that are no reads: opcode, namespace ID, dword 10.
     pub(crate) changed: Vec<(u8, u32, u32)>,
 }
@@ -69,6 +80,8 @@ impl Fake {
             controller,
             namespace,
             namespaces: vec![1],
+            allocated: vec![1],
+            fails_allocated: false,
             areas: [1, 2, 700],
             generation: 0,
             changes: 0,
@@ -78,6 +91,9 @@ impl Fake {
             statuses: BTreeMap::new(),
             distort: None,
             gate: None,
+            reached: None,
+            undone: BTreeMap::new(),
+            fatal: None,
             changed: Vec::new(),
         })))
     }
@@ -114,6 +130,9 @@ impl State {
             (admin::IDENTIFY, cns::ACTIVE_NAMESPACES) => {
                 self.namespaces.iter().flat_map(|number| number.to_le_bytes()).collect()
             }
+            (admin::IDENTIFY, cns::ALLOCATED_NAMESPACES) => {
+                self.allocated.iter().flat_map(|number| number.to_le_bytes()).collect()
+            }
             (admin::GET_LOG_PAGE, 0x07 | 0x08) => self.telemetry(command),
             (admin::GET_LOG_PAGE, 0x81) => self.sanitize.to_vec(),
             (admin::GET_LOG_PAGE, 0x03) => self.slots.to_vec(),
@@ -141,11 +160,27 @@ impl State {
 }
 
 impl AdminSource for Fake {
-    fn run(&self, command: AdminCommand) -> Result<Answer, String> {
-        let gate = self.state().gate.take_if(|_| command.opcode() == admin::FORMAT);
-        // The wait ends when the other side is dropped.
-        gate.map(|gate| gate.recv());
+    fn run(&self, command: AdminCommand) -> Result<Answer, Undone> {
+        let gate = self.state().gate.take_if(|(opcode, _)| *opcode == command.opcode());
+        if let Some((_, gate)) = gate {
+            let reached = self.state().reached.take();
+            reached.map(|reached| reached.send(()));
+            // The wait ends when the other side is dropped.
+            let _ = gate.recv();
+        }
+        let is_fatal = self.state().fatal == Some(command.opcode());
+        if is_fatal {
+            resume_unwind(Box::new("a job ends"));
+        }
+        if let Some(undone) = self.state().undone.get(&command.opcode()) {
+            return Err(undone.clone());
+        }
         let mut state = self.state();
+        let is_allocated = command.opcode() == admin::IDENTIFY
+            && command.dwords()[0] == u32::from(cns::ALLOCATED_NAMESPACES);
+        if is_allocated && state.fails_allocated {
+            return Ok(Answer { status: Status::INTERNAL, result: 0, data: Vec::new() });
+        }
         let status = state.statuses.get(&command.opcode()).copied().unwrap_or(Status::SUCCESS);
         let mut data = Vec::new();
         if let Transfer::FromDrive(bytes) = *command.transfer() {

@@ -1,5 +1,7 @@
 //! Maintenance of taken drives.
 
+mod interrupted;
+
 use std::os::unix::fs::symlink;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -203,7 +205,11 @@ fn d32_a_sanitized_drive_is_kept_from_arrays_until_it_has_succeeded() {
     assert!(note.contains("action block") && note.contains("sanitize the drive again"), "{note}");
     assert_eq!(events(&world, "drive_maintenance_failed").len(), 1);
     let refused = world.control().add_spare(&spare);
-    check_refused(refused, ControlErrorKind::Refused, "the sanitize of pci:0000:3b:00.0 failed");
+    check_refused(
+        refused,
+        ControlErrorKind::Refused,
+        "the sanitize operation of pci:0000:3b:00.0 failed",
+    );
     // Another operation succeeds.
     sanitize("crypto").expect("it starts");
     fake.state().sanitize[2] = 1;
@@ -224,6 +230,9 @@ fn an_impossible_sanitize_is_refused_with_what_is_possible() {
     check("block", ControlErrorKind::State, "it supports: crypto");
     fake.state().namespaces = vec![1, 2];
     check("crypto", ControlErrorKind::Refused, "one of 2 namespaces");
+    fake.state().namespaces = vec![2];
+    check("crypto", ControlErrorKind::Device, "does not contain its namespace 1");
+    fake.state().namespaces = vec![1];
     fake.state().controller[328] = 0;
     check("crypto", ControlErrorKind::State, "strake drive format pci:0000:3b:00.0 --erase crypto");
     fake.state().controller[328] = 0b111;
@@ -237,6 +246,34 @@ fn an_impossible_sanitize_is_refused_with_what_is_possible() {
     fake.state().controller[76] = 0b10;
     let refused = sanitized(&world, &fake, &erase("crypto"));
     check_refused(refused, ControlErrorKind::Refused, "further controllers");
+}
+
+/// The history of the bug: only the namespaces that the controller has attached were counted.
+#[test]
+fn d31_namespaces_without_a_controller_are_never_erased_with_another() {
+    let (world, fake) = taken();
+    fake.state().allocated = vec![1, 4, 7];
+    let planned = SanitizeDriveRequest { dry_run: true, ..erase("block") };
+    sanitized(&world, &fake, &planned).expect("the controller manages no namespaces");
+    fake.state().controller[256] |= 0b1000;
+    // FNA: every format, or every secure erasure, applies to all namespaces.
+    for (attributes, erasure) in [(0b001, "none"), (0b010, "user")] {
+        fake.state().controller[524] = attributes;
+        let request = FormatDriveRequest { erase: erasure.into(), force: true, ..format() };
+        let refused = formatted(&world, &fake, &request);
+        let words = "has attached: 4, 7";
+        check_refused(refused, ControlErrorKind::Refused, words);
+    }
+    let refused = sanitized(&world, &fake, &erase("block"));
+    check_refused(refused, ControlErrorKind::Refused, "one of 3 namespaces");
+    fake.state().fails_allocated = true;
+    let refused = sanitized(&world, &fake, &erase("block"));
+    check_refused(refused, ControlErrorKind::Device, "list of allocated namespaces cannot be read");
+    assert_eq!(fake.state().changed, []);
+    // A format of one namespace leaves the others.
+    fake.state().fails_allocated = false;
+    fake.state().controller[524] = 0b100;
+    formatted(&world, &fake, &format()).expect("it is formatted");
 }
 
 #[test]
@@ -284,7 +321,7 @@ fn an_impossible_format_is_refused_with_what_is_possible() {
 fn a_long_format_continues_and_a_failed_one_keeps_the_drive_from_arrays() {
     let (world, fake) = taken();
     let (go, gate) = channel();
-    fake.state().gate = Some(gate);
+    fake.state().gate = Some((0x80, gate));
     world.control().with(|m| m.options.bind_limit = Duration::from_millis(1)).expect("it answers");
     let started = formatted(&world, &fake, &format()).expect("it starts");
     assert_eq!(started.result, "started");

@@ -1,5 +1,7 @@
 //! The telemetry log of an NVMe drive.
 
+use std::time::Instant;
+
 use strake_api::v1::ReadTelemetryRequest;
 use strake_nvme_wire::maintenance::telemetry::{Area, Initiator};
 
@@ -54,9 +56,10 @@ pub fn read_telemetry(
     let initiator = if request.controller { Initiator::Controller } else { Initiator::Host };
     let subject = Subject::named(control, &request.path)?;
     let (path, source) = (subject.path.clone(), subject.source.clone());
+    let deadline = Instant::now() + TELEMETRY_LIMIT;
     let job = move || {
         let drive = crate::drives::maintenance::Maintained::of(source)?;
-        let log = read_log(&drive, initiator, area)?;
+        let log = read_log(&drive, initiator, area, deadline)?;
         Ok((drive.facts, log))
     };
     let asked = bounded::ask(&format!("telemetry of {path}"), TELEMETRY_LIMIT, job)?;

@@ -1,5 +1,6 @@
 //! The calls about drives.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use strake_api::v1::{
 use strake_control::Telemetry;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status, Streaming, async_trait};
 
 use crate::shared::{Answer, Shared, check_drives, check_text, check_texts};
@@ -25,6 +27,9 @@ const PART_BYTES: usize = 1 << 20;
 
 /// Time limit of a client for each part: its log occupies memory until the last part.
 const PART_LIMIT: Duration = Duration::from_secs(60);
+
+/// Time limit of a client for a whole image of firmware, of which the daemon receives one at a time.
+const IMAGE_LIMIT: Duration = Duration::from_secs(600);
 
 #[async_trait]
 impl DriveService for Shared {
@@ -103,7 +108,7 @@ impl DriveService for Shared {
         let turn = Arc::clone(&self.firmware_turns).acquire_owned().await;
         let _turn = turn.map_err(|_| Status::unavailable("the daemon is stopping"))?;
         let (metadata, extensions, parts) = request.into_parts();
-        let (update, image) = receive_image(parts).await?;
+        let (update, image) = receive_image(parts, IMAGE_LIMIT).await?;
         check_texts(&[("path", &update.path), ("activate", &update.activate)])?;
         let request = Request::from_parts(metadata, extensions, update);
         self.command(request, move |c, r| strake_control::update_firmware(c, r, &image)).await
@@ -174,15 +179,28 @@ async fn send_telemetry(log: Telemetry, send: mpsc::Sender<Result<TelemetryPart,
     }
 }
 
-/// Receives the request and the image of a firmware update.
+/// Receives the request and the image of a firmware update within `limit`.
 async fn receive_image(
-    mut parts: Streaming<FirmwarePart>,
+    parts: impl Stream<Item = Result<FirmwarePart, Status>>,
+    limit: Duration,
 ) -> Result<(UpdateFirmwareRequest, Vec<u8>), Status> {
+    let received = tokio::time::timeout(limit, receive_parts(parts)).await;
+    received.map_err(|_| {
+        let what = format!("the image did not arrive within {} s", limit.as_secs());
+        Status::deadline_exceeded(what)
+    })?
+}
+
+async fn receive_parts(
+    parts: impl Stream<Item = Result<FirmwarePart, Status>>,
+) -> Result<(UpdateFirmwareRequest, Vec<u8>), Status> {
+    let mut parts = pin!(parts);
     let (mut update, mut image) = (None, Vec::new());
     loop {
-        let next = tokio::time::timeout(PART_LIMIT, parts.message()).await;
+        let next = tokio::time::timeout(PART_LIMIT, parts.next()).await;
         let next = next.map_err(|_| Status::deadline_exceeded("the image does not arrive"))?;
-        let Some(FirmwarePart { request, data }) = next? else { break };
+        let Some(part) = next else { break };
+        let FirmwarePart { request, data } = part?;
         update = update.or(request);
         if image.len() + data.len() > FIRMWARE_BYTES_MAX {
             let what = format!("an image of firmware has at most {} MiB", FIRMWARE_BYTES_MAX >> 20);
@@ -191,4 +209,31 @@ async fn receive_image(
         image.extend(data);
     }
     Ok((update.unwrap_or_default(), image))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FirmwarePart, UpdateFirmwareRequest, receive_image};
+    use std::time::Duration;
+    use tokio_stream::{StreamExt, iter, pending};
+    use tonic::Code;
+
+    fn part(bytes: usize) -> FirmwarePart {
+        let request = Some(UpdateFirmwareRequest { path: "d".into(), ..Default::default() });
+        FirmwarePart { request, data: vec![1; bytes] }
+    }
+
+    /// A client that sends a part now and then would keep every other client from an update.
+    #[tokio::test]
+    async fn a_whole_image_has_a_time_limit() {
+        let endless = iter([Ok(part(8))]).chain(pending());
+        let late = receive_image(endless, Duration::from_millis(1)).await;
+        let late = late.expect_err("it never ends");
+        assert_eq!(late.code(), Code::DeadlineExceeded);
+        assert!(late.message().contains("did not arrive within"), "{late}");
+        let whole = iter([Ok(part(8)), Ok(part(4))]);
+        let (update, image) =
+            receive_image(whole, Duration::from_secs(60)).await.expect("it is whole");
+        assert_eq!((&*update.path, image.len()), ("d", 12));
+    }
 }

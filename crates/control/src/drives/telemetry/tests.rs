@@ -2,12 +2,23 @@ use super::{Log, read_log};
 use crate::drives::maintenance::Maintained;
 use crate::drives::maintenance::fake::Fake;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use strake_nvme_wire::Status;
 use strake_nvme_wire::maintenance::telemetry::{Area, Initiator};
 
 fn read(fake: &Arc<Fake>, initiator: Initiator, area: Area) -> Result<Log, String> {
     let source = Arc::<Fake>::clone(fake);
-    read_log(&Maintained::of(source).expect("it identifies itself"), initiator, area)
+    let later = Instant::now() + Duration::from_secs(600);
+    read_log(&Maintained::of(source).expect("it identifies itself"), initiator, area, later)
+}
+
+/// The history of the bug: the read continued after its command had failed.
+#[test]
+fn a_read_ends_at_its_time_limit() {
+    let drive = Maintained::of(Fake::new("S1")).expect("it identifies itself");
+    let late = read_log(&drive, Initiator::Host, Area::Three, Instant::now());
+    let why = late.expect_err("there is no time");
+    assert!(why.contains("0 of 358912 bytes within the time limit"), "{why}");
 }
 
 #[test]

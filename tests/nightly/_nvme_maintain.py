@@ -210,6 +210,10 @@ class Maintained:
         running.wait()
         self.daemon.start()
         restarted = time.monotonic() - since
+        # Another process waits for the drive, and excludes every other use until the end.
+        if self.free(node):
+            raise Violation(f"the drive is free during its format, {restarted:.1f} s after its start")
+        self.refused("in use", "format", node, "--force", "--yes")
         wait("the drive can be opened again", lambda: self.free(node))
         formatted = time.monotonic() - since
         self.seen["restarted_s"], self.seen["formatted_s"] = round(restarted, 1), round(formatted, 1)

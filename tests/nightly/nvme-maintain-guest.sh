@@ -43,8 +43,8 @@ devices+=(-device nvme-subsys,id=sub4 -device nvme,id=nv4,bus=rp4,serial=MAINT4,
     -device nvme-ns,bus=nv4,drive=d4,nsid=1 -device nvme-ns,bus=nv4,drive=d4b,nsid=2,detached=on)
 # A drive whose writes are slow, so that a format takes seconds.
 medium d5 64M
-devices+=(-object throttle-group,id=slow,x-bps-write=4194304 -blockdev driver=throttle,node-name=t5,throttle-group=slow,file=d5
-    -device nvme,id=nv5,bus=rp5,drive=t5,serial=MAINT5)
+devices+=(-object throttle-group,id=slow,x-bps-write=2097152
+    -blockdev driver=throttle,node-name=t5,throttle-group=slow,file=d5 -device nvme,id=nv5,bus=rp5,drive=t5,serial=MAINT5)
 
 cat >"$work/guest.sh" <<GUEST
 export PATH=/host$programs:\$PATH

@@ -110,6 +110,8 @@ pub struct OpenDrive {
     pub kind: DriveKind,
     /// The same device, if it is remote.
     pub remote: Option<Arc<FabricsDevice>>,
+    /// The same device, if the kernel drives it.
+    pub local: Option<Arc<UringDevice>>,
     /// The same device, if this process drives it.
     pub pci: Option<Arc<NvmeDevice>>,
     /// The source of health reports, if this process drives the drive.
@@ -183,7 +185,9 @@ pub(crate) fn open_at(path: &str, seen: Sighting) -> Result<OpenDrive, ControlEr
             "{path} vanished while it was being opened; try again"
         )));
     };
-    let drive = Drive { device: Arc::new(device), path: path.to_owned() };
+    let device = Arc::new(device);
+    let local = Some(Arc::clone(&device));
+    let drive = Drive { device, path: path.to_owned() };
     let notices = notices.iter().map(ToString::to_string).collect();
     Ok(OpenDrive {
         key,
@@ -191,6 +195,7 @@ pub(crate) fn open_at(path: &str, seen: Sighting) -> Result<OpenDrive, ControlEr
         drive,
         kind,
         remote: None,
+        local,
         pci: None,
         health: None,
         admin: None,
@@ -377,6 +382,7 @@ impl Drives {
             drive: drive.clone(),
             kind,
             remote: None,
+            local: None,
             pci: None,
             health: None,
             admin: None,
@@ -490,6 +496,7 @@ impl OpenDrive {
             drive,
             kind,
             remote: None,
+            local: None,
             pci: None,
             health: None,
             admin: None,

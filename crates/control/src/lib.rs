@@ -62,6 +62,7 @@ pub use commands::sanitize::sanitize_drive;
 pub use commands::telemetry::{Telemetry, read_telemetry};
 pub use control::Control;
 pub use cores::CoreChoice;
+pub use drives::maintenance::apart::{Formatter, format_apart};
 pub use error::{ControlError, ControlErrorKind};
 pub use history::Outcome;
 pub use manager::{Manager, Options};

@@ -17,6 +17,7 @@ use crate::audit::Audit;
 use crate::cores::{CoreChoice, start_cores};
 use crate::drives::Drives;
 use crate::drives::listed::Listed;
+use crate::drives::maintenance::apart::Formatter;
 use crate::error::{ControlError, ControlErrorKind};
 use crate::events::{EventKind, Events, Note, WallClock};
 use crate::exports::offered::Exports;
@@ -64,6 +65,8 @@ pub struct Options {
     pub measures: Vec<Measure>,
     /// The programs that hooks may start.
     pub programs: Programs,
+    /// The program that formats drives of the kernel; without it, this process formats them.
+    pub formatter: Option<Formatter>,
 }
 
 impl Default for Options {
@@ -80,6 +83,7 @@ impl Default for Options {
             firmware_limit: FIRMWARE_LIMIT,
             measures: Vec::new(),
             programs: Programs::default(),
+            formatter: None,
         }
     }
 }

@@ -30,6 +30,9 @@ pub const METRICS: &str = "--metrics";
 /// The option with which a process becomes the program of a hook.
 pub const RUN_HOOK: &str = "--run-hook";
 
+/// The option with which a process formats a drive.
+pub const RUN_FORMAT: &str = "--run-format";
+
 /// Format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
@@ -108,6 +111,9 @@ pub struct Args {
     /// Become the program of a hook, with the limits of hooks
     #[arg(long, hide = true, value_name = "PATH")]
     pub run_hook: Option<PathBuf>,
+    /// Format the drive at the standard input: its namespace ID, and dword 10 of Format NVM
+    #[arg(long, hide = true, num_args = 2, value_names = ["NSID", "DWORD"])]
+    pub run_format: Option<Vec<u32>>,
     /// Print the manual page, and exit
     #[arg(long, hide = true)]
     pub manual: bool,

@@ -19,6 +19,7 @@ mod budget;
 mod config;
 mod contain;
 mod files;
+mod format;
 mod hook;
 mod log;
 mod manual;
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     match config::read(&arguments) {
         Ok(Given { args: Args { run_hook: Some(path), .. }, .. }) => hook::run(&path),
+        Ok(Given { args: Args { run_format: Some(words), .. }, .. }) => format::run(&words),
         Ok(given) => printed(&given).unwrap_or_else(|| run(&given.args)),
         Err(Refused::CommandLine(error)) => {
             // Help and version are no errors; everything else is wrong usage.

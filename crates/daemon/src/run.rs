@@ -31,7 +31,7 @@ use crate::metrics::{self, Metrics, Place};
 use crate::notify::{Environment, Message, Pace, Service, summary};
 use crate::roles::Checked;
 use crate::shared::{COMMANDS_MAX, LOOKS_MAX, Shared};
-use crate::{again, contain, files, hook, log, socket};
+use crate::{again, contain, files, format, hook, log, socket};
 use strake_parity::Kernel;
 
 /// Time between two rounds of upkeep, so that a spare is in use within a second after a failure.
@@ -89,6 +89,7 @@ pub fn run(args: &Args) -> Result<(), Ended> {
         io_limits: args.io_timeout,
         measures,
         programs: hook::programs(&choices.places),
+        formatter: Some(format::formatter()),
         ..Options::default()
     };
     let runtime =

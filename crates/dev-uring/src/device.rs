@@ -161,6 +161,15 @@ impl UringDevice {
         Ok((Self { shared: Arc::new(shared) }, notices))
     }
 
+    /// Returns a descriptor of the open file. While it is open, it excludes every other user of a block device, also in
+    /// another process.
+    ///
+    /// # Errors
+    /// The process has too many open files.
+    pub fn claim(&self) -> std::io::Result<OwnedFd> {
+        self.shared.file.try_clone()
+    }
+
     #[cfg(test)]
     pub(crate) fn shared(&self) -> &Shared {
         &self.shared

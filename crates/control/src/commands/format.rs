@@ -11,7 +11,8 @@ use crate::bounded;
 use crate::commands::begun::Begun;
 use crate::commands::erase::{Erasable, Wanted, answer};
 use crate::control::Control;
-use crate::drives::maintenance::Undone;
+use crate::drives::DriveKind;
+use crate::drives::maintenance::{Undone, judged};
 use crate::error::{ControlError, ControlErrorKind};
 use crate::events::EventKind;
 use crate::limits::LOOK_LIMIT;
@@ -48,7 +49,8 @@ pub fn format_drive(
     let what = format!("a format of {} started", erasable.title());
     let begun = erasable.begin(control, Operation::Format, what)?;
     let (path, serial) = (erasable.subject.path.clone(), erasable.maintained.facts.serial.clone());
-    let job = move || execute(erasable, begun, format(nsid, chosen.number, erase));
+    let own = control.clone();
+    let job = move || execute(&own, erasable, begun, format(nsid, chosen.number, erase));
     let limit = control.with(|m| m.options.bind_limit)?;
     let result = match bounded::begin("drive format", limit, job) {
         Ok(Some(Ok(()))) => "changed",
@@ -64,6 +66,7 @@ pub fn format_drive(
 
 /// Formats a drive, and records the end. The drive stays open and reserved until then.
 fn execute(
+    control: &Control,
     mut erasable: Erasable,
     mut begun: Begun,
     command: AdminCommand,
@@ -71,7 +74,7 @@ fn execute(
     // A stop of the daemon does not wait for the format, which no daemon can stop.
     erasable.subject.reserved.end_command();
     begun.sent();
-    let why = match erasable.maintained.execute(command) {
+    let why = match executed(control, &erasable, command) {
         Ok(()) => {
             begun.finished();
             return Ok(());
@@ -86,6 +89,22 @@ fn execute(
         }
     };
     Err(ControlError::device(format!("{} is not formatted: {why}", erasable.subject.path)))
+}
+
+/// Executes a format: of a drive of the kernel in a process of its own, which a killed daemon leaves.
+fn executed(control: &Control, erasable: &Erasable, command: AdminCommand) -> Result<(), Undone> {
+    let broken = |error: ControlError| Undone::Unchanged(error.what);
+    let identity = erasable.drive.device.identity();
+    let found = control.with(|m| {
+        let open = m.drives.all().iter().find(|open| open.drive.device.identity() == identity);
+        let local = open.filter(|open| open.kind == DriveKind::Block)?.local.clone()?;
+        Some((m.options.formatter.clone()?, local))
+    });
+    let Some((formatter, device)) = found.map_err(broken)? else {
+        return erasable.maintained.execute(command);
+    };
+    let claim = device.claim().map_err(|error| Undone::Unchanged(error.to_string()))?;
+    formatter.run(&command, claim).and_then(|status| judged(command.name(), status))
 }
 
 fn erasure(word: &str) -> Result<Erase, ControlError> {

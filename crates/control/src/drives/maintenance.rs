@@ -14,6 +14,7 @@ use strake_nvme_wire::maintenance::{AdminCommand, Answer, Functions, Transfer, i
 
 use crate::drives::health::{in_words, whole};
 
+pub(crate) mod apart;
 #[cfg(test)]
 pub(crate) mod fake;
 
@@ -170,13 +171,7 @@ impl Maintained {
     /// The reason for a failure.
     pub(crate) fn execute(&self, command: AdminCommand) -> Result<(), Undone> {
         let name = command.name();
-        let status = self.status(command)?;
-        let why = format!("{name} failed with {status}");
-        match status {
-            status if status.is_success() => Ok(()),
-            status if is_refusal(status) => Err(Undone::Unchanged(why)),
-            _ => Err(Undone::Unknown(why)),
-        }
+        self.status(command).and_then(|status| judged(name, status))
     }
 
     /// Executes a command, and returns its data.
@@ -185,6 +180,16 @@ impl Maintained {
     /// The reason for a failure, as text.
     pub(crate) fn data(&self, command: AdminCommand) -> Result<Vec<u8>, String> {
         data(&*self.source, command)
+    }
+}
+
+/// Returns the meaning of the status of the command `name`, which changes the drive.
+pub(crate) fn judged(name: &str, status: Status) -> Result<(), Undone> {
+    let why = format!("{name} failed with {status}");
+    match status {
+        status if status.is_success() => Ok(()),
+        status if is_refusal(status) => Err(Undone::Unchanged(why)),
+        _ => Err(Undone::Unknown(why)),
     }
 }
 

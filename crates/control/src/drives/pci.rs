@@ -72,6 +72,7 @@ pub(super) fn open(path: &str, address: &str) -> Result<OpenDrive, ControlError>
         drive,
         kind: DriveKind::Pci,
         remote: None,
+        local: None,
         pci: Some(device),
         health: Some(health),
         admin: Some(reader),
@@ -90,7 +91,7 @@ pub(crate) fn open_as_file(address: &str, file: &std::path::Path) -> OpenDrive {
     };
     let (key, kind, notices) = (key(address), DriveKind::Pci, Vec::new());
     let (remote, pci, health, admin) = (None, None, None, None);
-    OpenDrive { key, medium: None, drive, kind, remote, pci, health, admin, notices }
+    OpenDrive { key, medium: None, drive, kind, remote, local: None, pci, health, admin, notices }
 }
 
 #[cfg(test)]

@@ -69,6 +69,7 @@ impl Drives {
             drive: Drive { device: Arc::<FabricsDevice>::clone(&device), path },
             kind: DriveKind::Remote,
             remote: Some(device),
+            local: None,
             pci: None,
             health: None,
             admin: None,

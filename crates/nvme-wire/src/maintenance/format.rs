@@ -132,3 +132,13 @@ pub fn format(nsid: u32, number: u8, erase: Erase) -> AdminCommand {
     let plain = AdminCommand::new(admin::FORMAT, "Format NVM", Transfer::Nothing);
     AdminCommand { nsid, dwords: [dword, 0, 0, 0, 0, 0], time_s: TIME_S, ..plain }
 }
+
+/// The command of a namespace with these values, as [`format`] returns it; `None` for every other command.
+#[must_use]
+pub fn of_dword(nsid: u32, dword: u32) -> Option<AdminCommand> {
+    let erase = Erase::ALL.into_iter().find(|erase| *erase as u32 == dword >> 9 & 0b111)?;
+    let number = (dword & 0xf | (dword >> 12 & 0b11) << 4) as u8;
+    let command = format(nsid, number, erase);
+    let is_one = !matches!(nsid, 0 | crate::nvm::ALL_NAMESPACES);
+    (is_one && command.dwords[0] == dword).then_some(command)
+}

@@ -107,6 +107,15 @@ fn a_format_has_the_fields_of_the_specification() {
     assert_eq!(words(&format::format(1, 0x21, Erase::User)).2[0], 1 | 1 << 9 | 2 << 12);
     assert_eq!(words(&format::format(1, 15, Erase::Crypto)).2[0], 15 | 2 << 9);
     assert_eq!(format::format(1, 0, Erase::None).time_s(), format::TIME_S);
+    for (number, erase) in (0..64).flat_map(|number| Erase::ALL.map(|erase| (number, erase))) {
+        let command = format::format(7, number, erase);
+        assert_eq!(format::of_dword(7, command.dwords()[0]), Some(command));
+    }
+    // Protection information, metadata, reserved bits, all namespaces, no namespace.
+    let others = [(1, 1 << 5), (1, 1 << 4), (1, 3 << 9), (1, 1 << 14), (u32::MAX, 0), (0, 0)];
+    for (nsid, dword) in others {
+        assert_eq!(format::of_dword(nsid, dword), None, "{nsid} {dword:x}");
+    }
     let mut page = [0; 4096];
     for (bits, all, erases, crypto) in
         [(1, true, false, false), (2, false, true, false), (4, false, false, true)]

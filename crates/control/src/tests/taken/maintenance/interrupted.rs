@@ -11,7 +11,7 @@ use strake_nvme_wire::Status;
 use super::{
     Done, PATH, World, erase, events, format, formatted, open, sanitized, taken, update, updated,
 };
-use crate::commands::maintain::maintenance_keys;
+use crate::commands::maintain::{Subject, maintenance_keys};
 use crate::control::Control;
 use crate::drives::maintenance::Undone;
 use crate::drives::maintenance::fake::Fake;
@@ -203,4 +203,23 @@ fn d33_an_image_is_not_committed_after_the_time_limit() {
     let failed = events(&world, "drive_maintenance_failed");
     assert!(failed[0].contains("131072 of 262144 bytes"), "{failed:?}");
     assert_eq!(shown(&world), None);
+}
+
+/// The drive at the address is another one when the command is ready.
+#[test]
+fn d33_an_exchanged_drive_is_not_erased() {
+    let (world, fake) = taken();
+    let subject = Subject::named(world.control(), PATH).expect("it is found");
+    let check = |serial: &str| world.control().run(|m| subject.check_same(m, serial));
+    check("S1").expect("it is the same");
+    let other: Arc<Fake> = Fake::new("S1");
+    world.control().with(|m| m.drives.give_admin(PATH, other)).expect("it answers");
+    check_refused(check("S1"), ControlErrorKind::Refused, "another drive is at pci:0000:3b:00.0");
+    drop((subject, fake));
+    // A drive of the kernel.
+    let node = world.node("nvme1n1");
+    let subject = Subject::named(world.control(), &node).expect("it is found");
+    let check = |serial: &str| world.control().run(|m| subject.check_same(m, serial));
+    check("S2").expect("it is the same");
+    check_refused(check("S3"), ControlErrorKind::Refused, "with the serial number S3");
 }

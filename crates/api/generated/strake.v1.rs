@@ -194,19 +194,20 @@ pub struct Drive {
     /// The light of its slot, if it has one that can be switched.
     #[prost(message, optional, tag = "23")]
     pub light: ::core::option::Option<SlotLight>,
-    /// A format or sanitize operation that is in progress or has failed.
+    /// A format or sanitize operation that is in progress, has failed or has an unknown result, or a firmware update that
+    /// is in progress.
     #[prost(message, optional, tag = "24")]
     pub maintenance: ::core::option::Option<DriveMaintenance>,
 }
-/// A format or sanitize operation of a drive.
+/// A format, a sanitize operation or a firmware update of a drive.
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DriveMaintenance {
-    /// "format" or "sanitize".
+    /// "format", "sanitize" or "firmware".
     #[prost(string, tag = "1")]
     pub operation: ::prost::alloc::string::String,
-    /// "running" or "failed".
+    /// "running", or "failed" also if the result is unknown.
     #[prost(string, tag = "2")]
     pub state: ::prost::alloc::string::String,
     /// Percent done, if the drive reports it.

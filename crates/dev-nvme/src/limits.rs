@@ -70,8 +70,8 @@ pub(crate) const PARK_TIME_MAX: Nanos = Nanos::SECOND;
 pub(crate) const STEP_TIME_MAX: Nanos = Nanos(5 * Nanos::SECOND.0);
 /// Time limit of a command that creates or deletes a queue, or aborts: the same as of a command of a queue.
 pub(crate) const ADMIN_TIME_MAX: Nanos = scans(RESET_SCANS);
-/// Reads of maintenance commands that a controller may leave without an answer. Each of them keeps an entry of the admin
-/// queue, and a chunk of [`BOUNCES`], until the next reset.
+/// Reads of maintenance commands that a controller may leave without an answer. Each of them keeps an entry of the
+/// admin queue, and a chunk of [`BOUNCES`], until the next reset.
 pub(crate) const LOST_READS_MAX: usize = 4;
 /// Time limit of a log page: the same as the limit of callers.
 pub(crate) const LOG_TIME_MAX: Nanos = Nanos(60 * Nanos::SECOND.0);

@@ -87,7 +87,8 @@ impl Erasable {
         }
         let numbers: Vec<String> = self.others.iter().map(u32::to_string).collect();
         Err(ControlError::refused(format!(
-            "{} is one of {} namespaces of its NVM subsystem, and {what} erases all of them; delete the other              namespaces first, also those that no controller has attached: {}",
+            "{} is one of {} namespaces of its NVM subsystem, and {what} erases all of them; delete the other \
+             namespaces first, also those that no controller has attached: {}",
             self.subject.path,
             self.others.len() + 1,
             numbers.join(", ")

@@ -181,8 +181,8 @@ impl Maintenance {
     }
 
     /// True if the device of the drive stays open, so that the drive reports its progress. After a format, the device
-    /// has the earlier size of blocks. The close of a taken drive resets its controller, which must not happen during an
-    /// update.
+    /// has the earlier size of blocks. The close of a taken drive resets its controller, which must not happen during
+    /// an update.
     pub(crate) fn keeps_open(&self, identity: &str) -> bool {
         self.works.get(identity).is_some_and(|work| match work.operation {
             Operation::Sanitize | Operation::Firmware => true,
@@ -224,8 +224,8 @@ impl Maintenance {
         }
     }
 
-    /// Refuses a drive with an operation that is in progress or has failed. An update ends soon, so that a later attempt
-    /// may succeed.
+    /// Refuses a drive with an operation that is in progress or has failed. An update ends soon, so that a later
+    /// attempt may succeed.
     pub(crate) fn refuse(&self, identity: &str) -> Result<(), ControlError> {
         match self.works.get(identity) {
             None => Ok(()),

@@ -1,9 +1,9 @@
 //! Maintenance commands: one at a time, with the data in a chunk of the memory for copied data.
 //!
-//! A page that is not answered says nothing about the medium. Therefore a read without an answer never ends the session:
-//! it counts as lost, and the next command is accepted. A command that changes the drive may still be executed after its
-//! time limit. The keeper aborts the command and, if the abort does not help, resets the controller before it accepts
-//! another one. The controller owns the chunk until it has answered, or can no longer access memory.
+//! A page that is not answered says nothing about the medium. Therefore a read without an answer never ends the
+//! session: it counts as lost, and the next command is accepted. A command that changes the drive may still be executed
+//! after its time limit. The keeper aborts the command and, if the abort does not help, resets the controller before it
+//! accepts another one. The controller owns the chunk until it has answered, or can no longer access memory.
 
 use super::{Keeper, Purpose};
 use crate::error::Reason;

@@ -8,8 +8,8 @@ const FAILURES: u32 = 44;
 /// Known bugs of other projects: B01 to B30.
 const BUGS: u32 = 30;
 
-/// Faults of NVMe controllers that are driven from user space: D01 to D32.
-const DRIVES: u32 = 32;
+/// Faults of NVMe controllers that are driven from user space: D01 to D33.
+const DRIVES: u32 = 33;
 
 /// Scenarios of mdadm's own test suite, by their names there. A name that stands for a family of files there
 /// (`05r1-add-internalbitmap*` is one test for each metadata version) is one scenario here.

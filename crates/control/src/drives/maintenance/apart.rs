@@ -19,6 +19,9 @@ use strake_nvme_wire::maintenance::format::of_dword;
 use super::{Undone, is_unsent};
 use crate::drives::health::in_words;
 
+/// Exit codes of a process that ends before it formats: it refuses its options, or its standard input.
+const UNSENT: [i32; 2] = [1, 3];
+
 /// The program that formats drives, and its option, which the namespace ID and dword 10 follow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Formatter {
@@ -47,8 +50,11 @@ impl Formatter {
             Undone::Unknown(format!("the process of the format does not answer: {error}"))
         })?;
         answer_of(&String::from_utf8_lossy(&ended.stdout)).unwrap_or_else(|| {
-            let status = ended.status;
-            Err(Undone::Unknown(format!("the process of the format ended with {status}")))
+            let why = format!("the process of the format ended with {}", ended.status);
+            Err(match ended.status.code() {
+                Some(code) if UNSENT.contains(&code) => Undone::Unchanged(why),
+                Some(_) | None => Undone::Unknown(why),
+            })
         })
     }
 }
@@ -67,8 +73,8 @@ fn answer_of(output: &str) -> Option<Result<Status, Undone>> {
     }
 }
 
-/// Formats the drive at the standard input: the work of the process that [`Formatter`] starts. `words` are the namespace
-/// ID and dword 10. Returns the line to print.
+/// Formats the drive at the standard input: the work of the process that [`Formatter`] starts. `words` are the
+/// namespace ID and dword 10. Returns the line to print.
 ///
 /// # Errors
 /// The words describe no format, or there is no standard input; the drive got no command.
@@ -123,6 +129,8 @@ mod tests {
         assert!(matches!(run("echo error 5"), Err(Undone::Unknown(_))));
         // The process was killed: the drive may still execute the format.
         assert!(matches!(run("kill -9 $$"), Err(Undone::Unknown(_))));
+        assert!(matches!(run("exit 101"), Err(Undone::Unknown(_))));
+        assert!(matches!(run("exit 3"), Err(Undone::Unchanged(_))), "it refuses its options");
         assert!(matches!(run("echo answer many"), Err(Undone::Unknown(_))));
         let nothing = Formatter { program: "/nowhere".into(), option: String::new() };
         let device = File::open("/dev/null").expect("it exists");

@@ -59,8 +59,9 @@ fn d33_a_refused_operation_leaves_the_drive_as_it_was() {
         check_refused(done, ControlErrorKind::Device, "failed with status");
     }
     assert_eq!(shown(&world), None);
-    let told = events(&world, "drive_maintenance_failed");
-    assert!(told.iter().all(|told| told.contains("was refused by the drive")), "{told:?}");
+    let failed = events(&world, "drive_maintenance_failed");
+    let is_refusal = |text: &String| text.contains("was refused by the drive");
+    assert!(failed.iter().all(is_refusal), "{failed:?}");
     // A command that the drive did not get.
     fake.state().undone.insert(0x80, Undone::Unchanged("it executes another".to_owned()));
     let unsent = formatted(&world, &fake, &format());

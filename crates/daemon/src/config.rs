@@ -25,8 +25,8 @@ pub use effect::{in_effect, in_effect_json};
 pub use example::example;
 
 /// Options that a file cannot set: they select the file, or what the process does instead of serving.
-const NOT_IN_FILES: [&str; 6] =
-    ["config", "check-config", "json", "example-config", "run-hook", "manual"];
+const NOT_IN_FILES: [&str; 7] =
+    ["config", "check-config", "json", "example-config", "run-hook", "run-format", "manual"];
 
 /// Options that are paths. The working directory of a service differs from that of the operator.
 const PATHS: [&str; 2] = ["state-dir", "socket"];

@@ -8,14 +8,14 @@ use strake_api::v1::{
     Array as ArrayMessage, ImportArraysRequest, ImportArraysResponse, ListImportableRequest,
 };
 use strake_engine::{AssemblePolicy, Drive};
-use strake_wording::say;
+use strake_wording::{Text, say};
 
 use crate::commands::remote::connect_named;
 use crate::control::{Control, Reserved};
 use crate::drives::address::remembered;
 use crate::drives::block_paths;
 use crate::drives::label::{Labelled, labelled};
-use crate::error::ControlError;
+use crate::error::{ControlError, ControlErrorKind};
 use crate::exports::requests::not_offered;
 use crate::manager::Manager;
 use crate::names::{array_key, is_called, name_warning};
@@ -105,7 +105,7 @@ pub(crate) fn start_found(
     }
     let named = request.drives.iter().chain(&request.use_drives);
     connect_named(control, named, request.dry_run)?;
-    let (mut found, mut refused) = find_labelled(&mut reserved, request, &look)?;
+    let (mut found, mut refused, kept) = find_labelled(&mut reserved, request, &look)?;
     found.retain(|uuid, array| name.is_empty() || is_called(name, &array.name, uuid));
     refused.retain(|error| {
         name.is_empty() || is_of(error, name) || known.iter().any(|uuid| is_of(error, uuid))
@@ -145,11 +145,13 @@ pub(crate) fn start_found(
                 }
                 response.arrays.push(view);
             }
-            Err(error) if !name.is_empty() => return Err(error),
+            Err(error) if !name.is_empty() => return Err(with_kept(error, kept)),
             Err(error) => response.warnings.push(error.what),
         }
     }
-    if response.result == "unchanged" && !response.warnings.is_empty() {
+    let is_failed = response.result == "unchanged" && !response.warnings.is_empty();
+    response.warnings.extend(kept.into_iter().map(|error| error.what));
+    if is_failed {
         return Err(ControlError::refused(response.warnings.join("\n")));
     }
     Ok(response)
@@ -223,15 +225,28 @@ fn glance(reserved: &mut Reserved, path: &str) -> Result<Option<Labelled>, Unuse
     labelled(drive, reserved.limit()).map_err(of_label)
 }
 
-/// Returns the arrays on the named drives and on the drives at `look`, and errors of labels that this version does not
-/// support.
+/// Adds to the error of an import the drives that their maintenance keeps from arrays.
+fn with_kept(error: ControlError, kept: Vec<ControlError>) -> ControlError {
+    if kept.is_empty() {
+        return error;
+    }
+    let (kind, offline) = (error.kind, error.offline.clone());
+    let all = std::iter::once(error).chain(kept).map(ControlError::text);
+    ControlError::new(kind, Text::join(all, "; ")).because(offline)
+}
+
+/// The arrays on drives, errors of labels that this version does not support, and errors of drives that their
+/// maintenance keeps from arrays.
+type Labelling = (BTreeMap<String, Found>, Vec<ControlError>, Vec<ControlError>);
+
+/// Returns the arrays on the named drives and on the drives at `look`.
 fn find_labelled(
     reserved: &mut Reserved,
     request: &ImportArraysRequest,
     look: &[String],
-) -> Result<(BTreeMap<String, Found>, Vec<ControlError>), ControlError> {
+) -> Result<Labelling, ControlError> {
     let mut all: Vec<Labelled> = Vec::new();
-    let mut refused = Vec::new();
+    let (mut refused, mut kept) = (Vec::new(), Vec::new());
     let mut chosen = Vec::new();
     for path in request.drives.iter().chain(&request.use_drives) {
         if let Some(labelled) = labelled(reserved.open(path)?, reserved.limit())? {
@@ -246,6 +261,10 @@ fn find_labelled(
         match glance(reserved, path) {
             Ok(Some(labelled)) => push_once(&mut all, labelled),
             Err(Unused::Label(error)) => refused.push(error),
+            // No other reason refuses the open of a drive.
+            Err(Unused::Otherwise(error)) if error.kind == ControlErrorKind::Refused => {
+                kept.push(error);
+            }
             Ok(None) | Err(Unused::Otherwise(_)) => {}
         }
     }
@@ -264,7 +283,7 @@ fn find_labelled(
             .or_insert(Found { name, drives: Vec::new() });
         array.drives.push(labelled);
     }
-    Ok((arrays, refused))
+    Ok((arrays, refused, kept))
 }
 
 pub(crate) fn places_to_look(manager: &Manager, request: &ImportArraysRequest) -> Vec<String> {

@@ -5,7 +5,9 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use strake_api::v1::{AddSpareRequest, UnloadArrayRequest};
+use strake_api::v1::{
+    AddSpareRequest, FormatDriveRequest, ImportArraysRequest, UnloadArrayRequest,
+};
 use strake_nvme_wire::Status;
 
 use super::{
@@ -190,20 +192,48 @@ fn d33_an_array_that_stops_leaves_the_drive_of_an_update_open() {
 /// The history of the bug: the transfer continued, and the image was committed after the failure was reported.
 #[test]
 fn d33_an_image_is_not_committed_after_the_time_limit() {
+    // The limit ends during the first of two pieces, and during the last piece.
+    for (bytes, words) in
+        [(256 << 10, "131072 of 262144 bytes"), (4096, "the transfer took too long")]
+    {
+        let (world, fake) = taken();
+        let limit = Duration::from_millis(50);
+        world.control().with(|m| m.options.firmware_limit = limit).expect("it answers");
+        let (go, gate) = channel();
+        fake.state().gate = Some((0x11, gate));
+        let late = updated(&world, &fake, &update(""), &vec![1; bytes]);
+        check_refused(late, ControlErrorKind::Device, "the image is not committed");
+        drop(go);
+        await_end(world.control());
+        let sent: Vec<u8> = fake.state().changed.iter().map(|(opcode, ..)| *opcode).collect();
+        assert_eq!(sent, [0x11], "no other piece, and no commit");
+        let failed = events(&world, "drive_maintenance_failed");
+        assert!(failed[0].contains(words), "{failed:?}");
+        assert_eq!(shown(&world), None);
+    }
+}
+
+/// The labels of the drive may still be there.
+#[test]
+fn d33_an_array_is_not_imported_with_a_drive_of_a_failed_format() {
     let (world, fake) = taken();
-    let limit = Duration::from_millis(50);
-    world.control().with(|m| m.options.firmware_limit = limit).expect("it answers");
-    let (go, gate) = channel();
-    fake.state().gate = Some((0x11, gate));
-    let late = updated(&world, &fake, &update(""), &[1; 256 << 10]);
-    check_refused(late, ControlErrorKind::Device, "the image is not committed");
-    drop(go);
-    await_end(world.control());
-    let sent: Vec<u8> = fake.state().changed.iter().map(|(opcode, ..)| *opcode).collect();
-    assert_eq!(sent, [0x11], "no other piece, and no commit");
-    let failed = events(&world, "drive_maintenance_failed");
-    assert!(failed[0].contains("131072 of 262144 bytes"), "{failed:?}");
-    assert_eq!(shown(&world), None);
+    let drives = [PATH.to_owned(), world.node("nvme1n1")];
+    world.control().create_array(&mirror(&drives)).expect("it is created");
+    let unload = UnloadArrayRequest { name: "tank".into(), ..Default::default() };
+    world.control().unload_array(&unload).expect("it stops");
+    fake.state().undone.insert(0x80, Undone::Unknown("the controller was reset".to_owned()));
+    let lost = formatted(&world, &fake, &FormatDriveRequest { force: true, ..format() });
+    check_refused(lost, ControlErrorKind::Device, "the controller was reset");
+    open(&world, &fake);
+    let import = ImportArraysRequest { drives: drives.to_vec(), ..Default::default() };
+    let refused = world.control().import_arrays(&import);
+    check_refused(refused, ControlErrorKind::Refused, "format the drive again");
+    open(&world, &fake);
+    let import = ImportArraysRequest { name: "tank".into(), ..Default::default() };
+    let refused = world.control().import_arrays(&import);
+    let refused = refused.expect_err("a member is missing").what;
+    assert!(refused.contains("waits for member 0"), "{refused}");
+    assert!(refused.contains("format the drive again"), "{refused}");
 }
 
 /// The drive at the address is another one when the command is ready.

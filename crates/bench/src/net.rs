@@ -217,6 +217,7 @@ impl Bench {
                 ledger: None,
                 hosts: vec![HOST.to_owned()],
                 secure: false,
+                limits: None,
             };
             target.add_export(&export).map_err(|e| e.to_string())?;
         }

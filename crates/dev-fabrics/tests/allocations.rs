@@ -101,6 +101,7 @@ fn io_allocates_nothing_on_either_side() {
         ledger: None,
         hosts: vec![HOST.to_owned()],
         secure: false,
+        limits: None,
     };
     target.add_export(&export).expect("a fresh name can be exported");
     let address = format!("nvme-tcp://{}/{SUBSYSTEM}", target.address());

@@ -42,6 +42,7 @@ impl Machine {
             read_only: false,
             hosts: vec![HOST.to_owned()],
             secure: false,
+            limits: None,
             ledger: None,
         };
         target.add_export(&export).expect("a fresh name can be exported");

@@ -62,6 +62,7 @@ impl Machine {
             read_only: false,
             hosts: vec![host(1).nqn, host(2).nqn],
             secure: false,
+            limits: None,
             ledger: book.map(|book| Arc::clone(book) as Arc<dyn Ledger>),
         };
         target.add_export(&export).expect("a fresh name can be exported");

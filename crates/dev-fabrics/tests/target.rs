@@ -53,6 +53,7 @@ impl Machine {
             ledger: None,
             hosts: vec![HOST.to_owned()],
             secure: false,
+            limits: None,
         };
         self.target.add_export(&export).expect("a fresh number can be exported");
     }

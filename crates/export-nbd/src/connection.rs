@@ -34,8 +34,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use strake_block::{BufMut, DeviceError, SgMut};
 use strake_export_net::{
-    AcceptedConnection, After, CoreContext, DeviceQueue, Next, Peer, Pools, Protocol, SendQueue,
-    Sent, Step, Ticket,
+    AcceptedConnection, After, CoreContext, DeviceQueue, LimitedBy, Next, Peer, Pools, Protocol,
+    SendQueue, Sent, Step, Ticket,
 };
 use strake_reactor::{Sleep, Turn};
 use strake_units::Nanos;
@@ -86,15 +86,21 @@ impl Connection {
     pub(crate) fn open(
         new: AcceptedConnection<Admission>,
         at: &CoreContext,
+        now: Nanos,
     ) -> Result<Self, DeviceError> {
         let Admission { connection_slot, agreement, pools } = new.admission;
-        let queue = connection_slot.export.device.open_queue(at.core, QUEUE_DEPTH)?;
+        let export = &connection_slot.export;
+        let queue = export.device.open_queue(at.core, QUEUE_DEPTH)?;
+        let mut device = DeviceQueue::new(queue, REQUESTS_MAX + 1);
+        if let Some(gate) = &export.limits {
+            device = device.limited_by(LimitedBy::new(gate, at.core, &export.device.info(), now));
+        }
         let mut replies = SendQueue::new(REPLIES_MAX);
         if let Some(final_reply) = carry(&new.final_reply) {
             replies.push(Reply::raw(final_reply.into(), Part::Early));
         }
         Ok(Self {
-            device: DeviceQueue::new(queue, REQUESTS_MAX + 1),
+            device,
             peer: new.peer,
             facts: connection_slot.export.facts.with(agreement),
             lane: at.lane,
@@ -134,6 +140,7 @@ impl Connection {
     /// Ends the connection because the socket is no longer usable.
     fn break_off(&mut self) {
         self.life = Life::Broken;
+        self.device.lift();
         self.abandon_intake();
         let pools = &mut self.pools;
         self.replies.abandon(|reply| pools.put(reply.data));
@@ -180,6 +187,8 @@ impl strake_export_net::Connection for Connection {
     fn drain(&mut self) {
         if self.life == Life::Open {
             self.life = Life::Draining { since: None };
+            // What has begun ends now: a removal must not wait for limits.
+            self.device.lift();
             self.abandon_intake();
         }
     }
@@ -242,8 +251,8 @@ impl Protocol for Registry {
         self: &Arc<Self>,
         accepted_connection: AcceptedConnection<Admission>,
         at: &CoreContext,
-        _now: Nanos,
+        now: Nanos,
     ) -> Result<Connection, DeviceError> {
-        Connection::open(accepted_connection, at)
+        Connection::open(accepted_connection, at, now)
     }
 }

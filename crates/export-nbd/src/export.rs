@@ -10,8 +10,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use strake_block::{BlockDevice, DeallocateReads, DeviceInfo, ExtentSource};
 use strake_export_net::{
-    ConnectionSlots, Counters, ExportError, ExportErrorKind, ExportStats, NoConnectionSlot,
-    Removal, SharedRights,
+    ConnectionSlots, Counters, ExportError, ExportErrorKind, ExportStats, LimitGate,
+    NoConnectionSlot, Removal, SharedRights,
 };
 
 /// A device under a name.
@@ -30,6 +30,8 @@ pub struct Export {
     pub read_only: bool,
     /// The rights of the clients of this export under the reservations of other exports of the device.
     pub rights: Arc<SharedRights>,
+    /// The limits of the requests of all clients; without it there are none.
+    pub limits: Option<Arc<LimitGate>>,
 }
 
 impl fmt::Debug for Export {
@@ -128,6 +130,7 @@ pub(crate) struct Served {
     pub(crate) extents: Option<Arc<dyn ExtentSource>>,
     pub(crate) facts: Facts,
     pub(crate) rights: Arc<SharedRights>,
+    pub(crate) limits: Option<Arc<LimitGate>>,
     /// The counters, one for each data core of the server.
     pub(crate) counters: Box<[Counters]>,
     connection_slots: ConnectionSlots,
@@ -221,6 +224,7 @@ impl Registry {
             extents: export.extents,
             facts,
             rights: export.rights,
+            limits: export.limits,
             counters: (0..self.cores).map(|_| Counters::default()).collect(),
             connection_slots: ConnectionSlots::new(self.connections_per_export),
         })

@@ -309,6 +309,7 @@ fn an_extent_source_that_lies_is_not_believed() {
         device: Arc::new(RamDevice::new(1024, BlockSize::B512)),
         extents: Some(Arc::new(Liar)),
         rights: Arc::default(),
+        limits: None,
         read_only: false,
     };
     host.server().add_export(export).expect("a fresh name");

@@ -24,6 +24,7 @@ fn a_reservation_refuses_writes_of_clients_that_are_connected() {
         device: Arc::new(ram),
         extents: None,
         rights: Arc::clone(&rights),
+        limits: None,
         read_only: false,
     };
     host.server().add_export(export).expect("a fresh name");

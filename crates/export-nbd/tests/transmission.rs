@@ -155,6 +155,7 @@ fn block_status_tells_holes_from_data() {
         device,
         extents: Some(Arc::new(Striped)),
         rights: Arc::default(),
+        limits: None,
         read_only: false,
     };
     host.server().add_export(export).expect("a fresh name");
@@ -289,6 +290,7 @@ fn a_read_only_export_refuses_changes() {
         device: Arc::new(RamDevice::new(64, BlockSize::B512)),
         extents: None,
         rights: Arc::default(),
+        limits: None,
         read_only: true,
     };
     host.server().add_export(export).expect("a fresh name");
@@ -316,6 +318,7 @@ fn md_00readonly() {
         device: Arc::new(Faulty::new(ram.clone(), plan.clone())),
         extents: None,
         rights: Arc::default(),
+        limits: None,
         read_only: true,
     };
     host.server().add_export(export).expect("a fresh name");
@@ -346,6 +349,7 @@ fn exports_come_and_go() {
         device: Arc::new(RamDevice::new(8, BlockSize::B512)),
         extents: None,
         rights: Arc::default(),
+        limits: None,
         read_only: false,
     };
     let kind = |result: Result<(), strake_export_nbd::ExportError>| result.map_err(|e| e.kind);

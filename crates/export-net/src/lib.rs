@@ -23,6 +23,8 @@ mod device;
 pub mod error;
 mod failed_handshakes;
 mod fair_queue;
+mod gate;
+mod limit_homes;
 pub mod limits;
 mod peer;
 mod place;
@@ -41,6 +43,8 @@ pub use connection_slots::{
 };
 pub use device::DeviceQueue;
 pub use error::{ExportError, ExportErrorKind};
+pub use gate::{LimitGate, LimitedBy, SharedLimit};
+pub use limit_homes::LimitHomes;
 pub use peer::Peer;
 pub use place::place_of;
 pub use pools::{PoolSizes, Pools, freeze};

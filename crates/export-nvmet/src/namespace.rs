@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use strake_block::{BlockDevice, DeallocateReads, DeviceInfo};
-use strake_export_net::{ConnectionSlots, Counters};
+use strake_export_net::{ConnectionSlots, Counters, LimitGate};
 use strake_nvme_wire::identify::{Deallocated, Namespace, nguid_of};
 use strake_nvme_wire::reservation::capabilities;
 
@@ -32,6 +32,8 @@ pub struct Export {
     pub hosts: Vec<String>,
     /// Reject hosts without TLS, including hosts that have no key. All namespaces of a subsystem have the same setting.
     pub secure: bool,
+    /// The limits of the requests of all hosts to the namespace; without it there are none.
+    pub limits: Option<Arc<LimitGate>>,
 }
 
 impl fmt::Debug for Export {
@@ -95,6 +97,8 @@ pub(crate) struct Served {
     pub(crate) counters: Box<[Counters]>,
     /// The range locks for fused commands.
     pub(crate) gate: Arc<Gate>,
+    /// The limits of requests.
+    pub(crate) limits: Option<Arc<LimitGate>>,
     /// The queues of the device. Closed when the device is no longer served.
     pub(crate) connection_slots: ConnectionSlots,
 }
@@ -133,11 +137,11 @@ impl Served {
         device: Arc<dyn BlockDevice>,
         facts: Facts,
         kept: Arc<Kept>,
-        gate: Arc<Gate>,
+        (gate, limits): (Arc<Gate>, Option<Arc<LimitGate>>),
         cores: usize,
     ) -> Self {
         let counters = (0..cores).map(|_| Counters::default()).collect();
         let connection_slots = ConnectionSlots::new(u32::MAX);
-        Self { namespace, device, facts, kept, counters, gate, connection_slots }
+        Self { namespace, device, facts, kept, counters, gate, limits, connection_slots }
     }
 }

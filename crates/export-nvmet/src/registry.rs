@@ -200,7 +200,14 @@ impl Registry {
         };
         let (device, kept) = (Arc::clone(device), self.kept_of(export)?);
         let gate = gate.unwrap_or_else(|| Arc::new(Gate::new(self.cores.clone())));
-        let served = Served::new(export.namespace, device, facts, kept, gate, self.cores.len());
+        let served = Served::new(
+            export.namespace,
+            device,
+            facts,
+            kept,
+            (gate, export.limits.clone()),
+            self.cores.len(),
+        );
         Ok(Some(Arc::new(served)))
     }
 

@@ -533,7 +533,18 @@ mod tests {
     fn export() -> Export {
         let (nqn, hosts) = (String::new(), vec![String::new()]);
         let (device, ledger, read_only, secure) = (None, None, false, false);
-        Export { nqn, namespace: 1, uuid: [1; 16], device, read_only, ledger, hosts, secure }
+        let limits = None;
+        Export {
+            nqn,
+            namespace: 1,
+            uuid: [1; 16],
+            device,
+            read_only,
+            ledger,
+            hosts,
+            secure,
+            limits,
+        }
     }
 
     #[test]

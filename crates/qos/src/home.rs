@@ -116,7 +116,7 @@ impl Home {
             self.share();
         }
         self.clip(0);
-        self.idle_ticks = if is_used { 0 } else { self.idle_ticks + 1 };
+        self.idle_ticks = if is_used { 0 } else { self.idle_ticks.saturating_add(1) };
         self.next = if self.idle_ticks >= IDLE_TICKS {
             self.park();
             Next::Call

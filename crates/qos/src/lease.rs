@@ -71,14 +71,15 @@ impl Lease {
         self.queues.set(self.queues.get() - 1);
     }
 
-    /// Spends `cost` if the lease covers it and no other queue waits. Otherwise the queue waits in the line.
-    pub(crate) fn spend(&self, queue: QueueId, cost: u64, now: Nanos) -> bool {
+    /// Spends `cost` if the lease covers it and no other queue comes first. Otherwise the queue waits in the line, unless
+    /// it `already_waits`.
+    pub(crate) fn spend(&self, queue: QueueId, cost: u64, already_waits: bool, now: Nanos) -> bool {
         let left = self.cells.granted(self.core).saturating_sub(self.used.get());
         let is_spent = cost <= left && self.has_turn(queue, cost);
         if is_spent {
             self.charge(cost);
             self.end_wait(queue, cost, left - cost, now);
-        } else {
+        } else if !already_waits {
             self.wait(queue, cost, now);
         }
         if !self.cells.is_awake(self.core) {
@@ -108,8 +109,9 @@ impl Lease {
 
     fn wait(&self, queue: QueueId, cost: u64, since: Nanos) {
         let mut line = self.line.borrow_mut();
-        if line.iter().any(|waiting| waiting.queue == queue) {
-            return;
+        if line.is_empty() {
+            // The rest of a part from an earlier line gives no precedence in this one.
+            self.turn.set((queue, 0));
         }
         line.push_back(Waiting { queue, cost, since });
         drop(line);

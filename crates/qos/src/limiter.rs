@@ -18,13 +18,15 @@ pub struct Limiter {
     leases: Vec<(Aspect, Rc<Lease>)>,
     /// The limits that the first request has paid.
     paid: usize,
+    /// Whether the first request waits for the next limit.
+    waits: bool,
 }
 
 impl Limiter {
     /// Creates the limiter of a queue without limits.
     #[must_use]
     pub const fn new(queue: QueueId) -> Self {
-        Self { queue, leases: Vec::new(), paid: 0 }
+        Self { queue, leases: Vec::new(), paid: 0, waits: false }
     }
 
     /// Replaces the limits. A request that waits is admitted to the new limits from the start.
@@ -32,7 +34,7 @@ impl Limiter {
         leases.iter().for_each(|(_, lease)| lease.join());
         self.leases.iter().for_each(|(_, lease)| lease.leave(self.queue));
         self.leases = leases;
-        self.paid = 0;
+        (self.paid, self.waits) = (0, false);
     }
 
     /// True if there is no limit.
@@ -46,10 +48,11 @@ impl Limiter {
     pub fn admit(&mut self, usage: Usage, now: Nanos) -> bool {
         while let Some((aspect, lease)) = self.leases.get(self.paid) {
             let cost = cost_in(*aspect, usage);
-            if cost > 0 && !lease.spend(self.queue, cost, now) {
+            if cost > 0 && !lease.spend(self.queue, cost, self.waits, now) {
+                self.waits = true;
                 return false;
             }
-            self.paid += 1;
+            (self.paid, self.waits) = (self.paid + 1, false);
         }
         self.paid = 0;
         true
@@ -60,7 +63,7 @@ impl Limiter {
         for (aspect, lease) in &self.leases[self.paid..] {
             lease.force(self.queue, cost_in(*aspect, usage));
         }
-        self.paid = 0;
+        (self.paid, self.waits) = (0, false);
     }
 }
 

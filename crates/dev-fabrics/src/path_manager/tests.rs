@@ -52,6 +52,7 @@ fn export(namespace: u32) -> Export {
         ledger: None,
         hosts: vec![HOST.to_owned()],
         secure: false,
+        limits: None,
     }
 }
 

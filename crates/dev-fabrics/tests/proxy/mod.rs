@@ -126,6 +126,7 @@ fn export(target: &Target, namespace: u32, uuid: u8) {
         ledger: None,
         hosts: vec![HOST.to_owned()],
         secure: false,
+        limits: None,
     };
     target.add_export(&export).expect("a fresh number can be exported");
 }

@@ -184,13 +184,14 @@ impl Connection {
             Work::Status(extents) => return self.report_status(slot, cookie, next, extents),
             Work::Nothing | Work::Write(_) => unreachable!("never issued from here"),
         };
-        self.hand_over(slot, op, next + bytes);
+        self.hand_over(slot, op, (next, next + bytes));
         Progress::Yes
     }
 
-    /// Submits one I/O of a request, and records the start of the next one.
-    fn hand_over(&mut self, slot: SlotIndex, op: Op, next: u64) {
+    /// Submits the I/O of a request for the bytes from `at` to `next`, where the next one starts.
+    fn hand_over(&mut self, slot: SlotIndex, op: Op, (at, next): (u64, u64)) {
         let request = self.requests.get(slot);
+        let before = at - request.offset;
         request.outstanding += 1;
         let is_write = matches!(request.work, Work::Write(_));
         self.intake = if next == request.end() {
@@ -201,7 +202,7 @@ impl Connection {
         } else {
             Intake::Issuing { slot, next }
         };
-        self.device.submit(Io { token: Token(u64::from(slot.0)), op });
+        self.device.submit_part(Io { token: Token(u64::from(slot.0)), op }, before);
     }
 
     /// Fails a request that a reservation does not permit now.
@@ -284,7 +285,7 @@ impl Connection {
             | Work::Status(_) => Durability::Normal,
         };
         let at = Lba(next >> self.facts.terms.block.shift());
-        self.hand_over(slot, Op::Write { at, data: freeze(data), durability }, end);
+        self.hand_over(slot, Op::Write { at, data: freeze(data), durability }, (next, end));
     }
 
     /// Continues without the rest of a failed request, of whose payload `left` bytes have not arrived yet.

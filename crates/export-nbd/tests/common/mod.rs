@@ -79,6 +79,7 @@ impl Host {
                 device,
                 extents: None,
                 rights: Arc::default(),
+                limits: None,
                 read_only: false,
             })
             .expect("a fresh name can be exported");

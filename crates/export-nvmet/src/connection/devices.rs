@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use strake_block::{CompletionBatch, DeviceError, Io, Op};
-use strake_export_net::{Budgets, ConnectionSlot, CoreContext, DeviceQueue};
+use strake_export_net::{Budgets, ConnectionSlot, CoreContext, DeviceQueue, LimitedBy};
 use strake_nvme_wire::Status;
 use strake_reactor::Sleep;
 use strake_units::{CoreIndex, LbaRange, Nanos};
@@ -59,9 +59,10 @@ impl Device {
         served: &Arc<Served>,
         core: CoreIndex,
         host: &Host,
+        now: Nanos,
     ) -> Result<Option<Self>, DeviceError> {
         let Ok(connection_slot) = ConnectionSlot::take(served) else { return Ok(None) };
-        let queue = open_queue(served, core)?;
+        let queue = open_queue(served, core, now)?;
         let mut device = Self::closed(served, Standing::Serves, host);
         (device.queue, device.connection_slot) = (Some(queue), Some(connection_slot));
         Ok(Some(device))
@@ -88,16 +89,24 @@ impl Device {
     /// Holds I/O from now on. The memory for held I/O is reserved here, not on the data path.
     fn pause(&mut self, until: Nanos) {
         self.held.reserve(IO_ENTRIES.into());
+        self.lift_limits();
         self.standing = Standing::Pauses { until };
     }
 
+    /// Has I/O pass without waiting for limits from now on, because something waits for its end.
+    fn lift_limits(&mut self) {
+        if let Some(queue) = &mut self.queue {
+            queue.lift();
+        }
+    }
+
     /// Continues with the next device, and submits the held I/O. Returns false on failure.
-    fn go_on(&mut self, next: &Arc<Served>, core: CoreIndex, host: &Host) -> bool {
+    fn go_on(&mut self, next: &Arc<Served>, core: CoreIndex, host: &Host, now: Nanos) -> bool {
         let is_ready = self.queue.is_none() && Arc::ptr_eq(&self.served.gate, &next.gate);
         let (true, Ok(connection_slot)) = (is_ready, ConnectionSlot::take(next)) else {
             return false;
         };
-        let Ok(mut queue) = open_queue(next, core) else { return false };
+        let Ok(mut queue) = open_queue(next, core, now) else { return false };
         self.held.drain(..).for_each(|io| queue.submit(io));
         (self.queue, self.connection_slot, self.served) =
             (Some(queue), Some(connection_slot), Arc::clone(next));
@@ -136,9 +145,11 @@ impl Device {
     }
 }
 
-fn open_queue(served: &Served, core: CoreIndex) -> Result<DeviceQueue, DeviceError> {
-    let queue = served.device.open_queue(core, IO_ENTRIES.into())?;
-    Ok(DeviceQueue::new(queue, IO_ENTRIES.into()))
+fn open_queue(served: &Served, core: CoreIndex, now: Nanos) -> Result<DeviceQueue, DeviceError> {
+    let queue =
+        DeviceQueue::new(served.device.open_queue(core, IO_ENTRIES.into())?, IO_ENTRIES.into());
+    let Some(gate) = &served.limits else { return Ok(queue) };
+    Ok(queue.limited_by(LimitedBy::new(gate, core, &served.device.info(), now)))
 }
 
 /// Whether a command can change blocks at once, or waits for a range lock.
@@ -188,7 +199,7 @@ impl Devices {
             device.pause(now.plus(subsystem.pause_time_max));
             devices.add(subsystem, device);
         }
-        devices.open_new(subsystem, &subsystem.online())?;
+        devices.open_new(subsystem, &subsystem.online(), now)?;
         Ok(devices)
     }
 
@@ -207,13 +218,14 @@ impl Devices {
         &mut self,
         subsystem: &Subsystem,
         online: &[Arc<Served>],
+        now: Nanos,
     ) -> Result<(), DeviceError> {
         for served in online {
             let is_known = |known: &Device| Arc::ptr_eq(&known.served, served);
             if self.places.iter().flatten().any(is_known) {
                 continue;
             }
-            let Some(device) = Device::open(served, self.core, &self.host)? else { continue };
+            let Some(device) = Device::open(served, self.core, &self.host, now)? else { continue };
             self.add(subsystem, device);
         }
         let is_open = |number: &u32| self.find(*number).is_some();
@@ -258,17 +270,18 @@ impl Devices {
             let next = online.iter().find(|served| served.namespace == device.served.namespace);
             match (device.standing, next) {
                 (Standing::Pauses { .. }, Some(next)) => {
-                    if !device.go_on(next, self.core, &self.host) {
+                    if !device.go_on(next, self.core, &self.host, now) {
                         return None;
                     }
                 }
                 (Standing::Serves | Standing::Pauses { .. } | Standing::Leaves, _) => {
                     device.standing = Standing::Leaves;
+                    device.lift_limits();
                     leaving.push(DeviceIndex(place as u16));
                 }
             }
         }
-        self.open_new(subsystem, &online).ok()?;
+        self.open_new(subsystem, &online, now).ok()?;
         Some(leaving)
     }
 
@@ -277,6 +290,11 @@ impl Devices {
     pub(super) fn end_pauses(&self, subsystem: &Subsystem, now: Nanos) -> bool {
         let overdue = self.places.iter().flatten().filter(|device| device.is_overdue(now));
         overdue.filter(|device| subsystem.end_pause(device.served.namespace)).count() > 0
+    }
+
+    /// Has all I/O that waits for limits pass now, because the connection ends.
+    pub(super) fn lift_limits(&mut self) {
+        self.places.iter_mut().flatten().for_each(Device::lift_limits);
     }
 
     /// Marks held I/O as failed: the host has disconnected, and none of its commands may reach a device after its next
@@ -339,6 +357,8 @@ impl Devices {
             let kept = &device.served.kept;
             device.rights = kept.rights(&self.host);
             if kept.has_expelled(&self.host.id, seen) {
+                // The host that reserved the device waits for the end of these commands.
+                device.queue.iter_mut().for_each(DeviceQueue::release);
                 expelled.push(DeviceIndex(place as u16));
             }
         }

@@ -190,6 +190,7 @@ impl Queue {
     /// Drops every command that has no I/O in flight.
     pub(super) fn abandon(&mut self) {
         self.waiting.clear();
+        self.devices.lift_limits();
         self.devices.forget_waiting();
         self.reserving.forget();
         self.held_off.clear();

@@ -41,6 +41,7 @@ fn a_stop_is_noticed_whatever_became_of_its_unpark() {
         ledger: None,
         hosts: Vec::new(),
         secure: false,
+        limits: None,
     };
     let subsystem = Arc::new(Subsystem::of(&export, 4));
     let (reservation_thread, thread) = ReservationThread::start(Vec::new()).expect("a thread");

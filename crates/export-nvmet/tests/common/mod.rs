@@ -143,6 +143,7 @@ pub fn export(device: Arc<dyn BlockDevice>) -> Export {
         ledger: None,
         hosts: vec![HOST.to_owned()],
         secure: false,
+        limits: None,
     }
 }
 

@@ -22,6 +22,7 @@ fn controller() -> (Arc<Controller>, Registry) {
         ledger: None,
         hosts: Vec::new(),
         secure: false,
+        limits: None,
     };
     let host = Host { nqn: String::new(), id: [1; 16] };
     let subsystem = Some(Arc::new(Subsystem::of(&export, 1)));

@@ -1153,7 +1153,7 @@ pub struct DestroyArrayRequest {
 /// A pool of volumes.
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Pool {
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
@@ -1195,10 +1195,13 @@ pub struct Pool {
     pub log_bytes: u64,
     #[prost(uint64, tag = "16")]
     pub log_used_bytes: u64,
+    /// Limits of all its volumes together.
+    #[prost(message, repeated, tag = "17")]
+    pub limits: ::prost::alloc::vec::Vec<QosLimit>,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PoolChange {
     /// "created", "destroyed", "unchanged", or "planned" for a dry run.
     #[prost(string, tag = "1")]
@@ -1257,7 +1260,7 @@ pub struct DestroyPoolRequest {
 /// A volume, snapshot or clone.
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Volume {
     /// POOL/NAME.
     #[prost(string, tag = "1")]
@@ -1295,10 +1298,127 @@ pub struct Volume {
     /// Names of its exports.
     #[prost(string, repeated, tag = "13")]
     pub exports: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Limits of all its exports together.
+    #[prost(message, repeated, tag = "14")]
+    pub limits: ::prost::alloc::vec::Vec<QosLimit>,
+}
+/// A limit of I/O.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct QosLimit {
+    /// "iops", "read-iops", "write-iops", "bandwidth", "read-bandwidth" or "write-bandwidth". One I/O is each started
+    /// 256 KiB of a request of a host.
+    #[prost(string, tag = "1")]
+    pub aspect: ::prost::alloc::string::String,
+    /// I/Os or bytes per second.
+    #[prost(uint64, tag = "2")]
+    pub rate: u64,
+    /// The time whose unused rate can be used later at once.
+    #[prost(uint32, tag = "3")]
+    pub burst_ms: u32,
+    /// Requests that waited for the limit, and the sum of their waits, since the start of the daemon or of the limit.
+    #[prost(uint64, tag = "4")]
+    pub throttled: u64,
+    #[prost(uint64, tag = "5")]
+    pub throttled_ns: u64,
+    /// I/Os or bytes that were counted since then.
+    #[prost(uint64, tag = "6")]
+    pub used: u64,
+}
+/// The limits of an object.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Qos {
+    /// "volume", "export" or "pool".
+    #[prost(string, tag = "1")]
+    pub kind: ::prost::alloc::string::String,
+    /// POOL/NAME of a volume, otherwise the name of the export or of the pool.
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(message, repeated, tag = "3")]
+    pub limits: ::prost::alloc::vec::Vec<QosLimit>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct QosChange {
+    /// "changed", "unchanged", or "planned" for a dry run.
+    #[prost(string, tag = "1")]
+    pub result: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "2")]
+    pub qos: ::core::option::Option<Qos>,
+    #[prost(string, repeated, tag = "3")]
+    pub plan: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(string, repeated, tag = "4")]
+    pub warnings: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SetQosRequest {
+    /// "volume", "export" or "pool".
+    #[prost(string, tag = "1")]
+    pub kind: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    /// I/Os per second; 0 removes the limit.
+    #[prost(uint64, optional, tag = "3")]
+    pub iops: ::core::option::Option<u64>,
+    #[prost(uint64, optional, tag = "4")]
+    pub read_iops: ::core::option::Option<u64>,
+    #[prost(uint64, optional, tag = "5")]
+    pub write_iops: ::core::option::Option<u64>,
+    /// Bytes per second; 0 removes the limit.
+    #[prost(uint64, optional, tag = "6")]
+    pub bandwidth_bytes: ::core::option::Option<u64>,
+    #[prost(uint64, optional, tag = "7")]
+    pub read_bandwidth_bytes: ::core::option::Option<u64>,
+    #[prost(uint64, optional, tag = "8")]
+    pub write_bandwidth_bytes: ::core::option::Option<u64>,
+    /// The burst of all limits of the object, 10 to 60000; 0 keeps it, and new limits have 100.
+    #[prost(uint32, tag = "9")]
+    pub burst_ms: u32,
+    #[prost(bool, tag = "10")]
+    pub dry_run: bool,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListQosRequest {}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListQosResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub objects: ::prost::alloc::vec::Vec<Qos>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetQosRequest {
+    /// "volume", "export" or "pool".
+    #[prost(string, tag = "1")]
+    pub kind: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ClearQosRequest {
+    /// "volume", "export" or "pool".
+    #[prost(string, tag = "1")]
+    pub kind: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(bool, tag = "3")]
+    pub dry_run: bool,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct VolumeChange {
     /// "created", "changed", "destroyed", "unchanged", or "planned" for a dry run.
     #[prost(string, tag = "1")]
@@ -1538,6 +1658,9 @@ pub struct Export {
     /// Over NVMe/TCP: hosts that authenticate may use the network without TLS.
     #[prost(bool, tag = "23")]
     pub insecure: bool,
+    /// Limits of all its clients together.
+    #[prost(message, repeated, tag = "24")]
+    pub limits: ::prost::alloc::vec::Vec<QosLimit>,
 }
 /// A controller of a subsystem, created by the connection of one host.
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -2755,7 +2878,7 @@ pub struct TextPart {
     /// empty, in capitals or "...", or, of a member, 4294967295.
     #[prost(
         oneof = "text_part::Part",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 59, 73, 74, 75, 76, 77, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 60, 61, 62, 63, 64, 65, 66, 67, 68, 69, 70, 71, 72"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 59, 73, 74, 75, 76, 77, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 60, 61, 62, 63, 64, 65, 66, 67, 68, 69, 70, 71, 72, 85, 86, 87, 88"
     )]
     #[serde(flatten)]
     pub part: ::core::option::Option<text_part::Part>,
@@ -2922,6 +3045,14 @@ pub mod text_part {
         CloneSnapshot(super::CloneSnapshotRequest),
         #[prost(message, tag = "72")]
         RollbackVolume(super::RollbackVolumeRequest),
+        #[prost(message, tag = "85")]
+        SetQos(super::SetQosRequest),
+        #[prost(message, tag = "86")]
+        ListQos(super::ListQosRequest),
+        #[prost(message, tag = "87")]
+        GetQos(super::GetQosRequest),
+        #[prost(message, tag = "88")]
+        ClearQos(super::ClearQosRequest),
     }
 }
 /// Wait until an array reaches a state; the client gets the array again and again.
@@ -10576,6 +10707,518 @@ pub mod volume_service_server {
     /// Generated gRPC service name
     pub const SERVICE_NAME: &str = "strake.v1.VolumeService";
     impl<T> tonic::server::NamedService for VolumeServiceServer<T> {
+        const NAME: &'static str = SERVICE_NAME;
+    }
+}
+/// Generated client implementations.
+pub mod qos_service_client {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
+    /// Limits of the I/O of volumes, exports and pools.
+    #[derive(Debug, Clone)]
+    pub struct QosServiceClient<T> {
+        inner: tonic::client::Grpc<T>,
+    }
+    impl QosServiceClient<tonic::transport::Channel> {
+        /// Attempt to create a new client by connecting to a given endpoint.
+        pub async fn connect<D>(dst: D) -> Result<Self, tonic::transport::Error>
+        where
+            D: TryInto<tonic::transport::Endpoint>,
+            D::Error: Into<StdError>,
+        {
+            let conn = tonic::transport::Endpoint::new(dst)?.connect().await?;
+            Ok(Self::new(conn))
+        }
+    }
+    impl<T> QosServiceClient<T>
+    where
+        T: tonic::client::GrpcService<tonic::body::Body>,
+        T::Error: Into<StdError>,
+        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
+        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+    {
+        pub fn new(inner: T) -> Self {
+            let inner = tonic::client::Grpc::new(inner);
+            Self { inner }
+        }
+        pub fn with_origin(inner: T, origin: Uri) -> Self {
+            let inner = tonic::client::Grpc::with_origin(inner, origin);
+            Self { inner }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> QosServiceClient<InterceptedService<T, F>>
+        where
+            F: tonic::service::Interceptor,
+            T::ResponseBody: Default,
+            T: tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                >,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+        {
+            QosServiceClient::new(InterceptedService::new(inner, interceptor))
+        }
+        /// Compress requests with the given encoding.
+        ///
+        /// This requires the server to support it otherwise it might respond with an
+        /// error.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.send_compressed(encoding);
+            self
+        }
+        /// Enable decompressing responses.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.accept_compressed(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_decoding_message_size(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_encoding_message_size(limit);
+            self
+        }
+        /// Sets limits of an object. Rates that the request does not name stay. They apply at once.
+        pub async fn set_qos(
+            &mut self,
+            request: impl tonic::IntoRequest<super::SetQosRequest>,
+        ) -> std::result::Result<tonic::Response<super::QosChange>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/strake.v1.QosService/SetQos",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("strake.v1.QosService", "SetQos"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Lists the objects with limits.
+        pub async fn list_qos(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListQosRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListQosResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/strake.v1.QosService/ListQos",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("strake.v1.QosService", "ListQos"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Returns the limits of one object.
+        pub async fn get_qos(
+            &mut self,
+            request: impl tonic::IntoRequest<super::GetQosRequest>,
+        ) -> std::result::Result<tonic::Response<super::Qos>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/strake.v1.QosService/GetQos",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("strake.v1.QosService", "GetQos"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Removes all limits of an object.
+        pub async fn clear_qos(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ClearQosRequest>,
+        ) -> std::result::Result<tonic::Response<super::QosChange>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/strake.v1.QosService/ClearQos",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("strake.v1.QosService", "ClearQos"));
+            self.inner.unary(req, path, codec).await
+        }
+    }
+}
+/// Generated server implementations.
+pub mod qos_service_server {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    /// Generated trait containing gRPC methods that should be implemented for use with QosServiceServer.
+    #[async_trait]
+    pub trait QosService: std::marker::Send + std::marker::Sync + 'static {
+        /// Sets limits of an object. Rates that the request does not name stay. They apply at once.
+        async fn set_qos(
+            &self,
+            request: tonic::Request<super::SetQosRequest>,
+        ) -> std::result::Result<tonic::Response<super::QosChange>, tonic::Status>;
+        /// Lists the objects with limits.
+        async fn list_qos(
+            &self,
+            request: tonic::Request<super::ListQosRequest>,
+        ) -> std::result::Result<tonic::Response<super::ListQosResponse>, tonic::Status>;
+        /// Returns the limits of one object.
+        async fn get_qos(
+            &self,
+            request: tonic::Request<super::GetQosRequest>,
+        ) -> std::result::Result<tonic::Response<super::Qos>, tonic::Status>;
+        /// Removes all limits of an object.
+        async fn clear_qos(
+            &self,
+            request: tonic::Request<super::ClearQosRequest>,
+        ) -> std::result::Result<tonic::Response<super::QosChange>, tonic::Status>;
+    }
+    /// Limits of the I/O of volumes, exports and pools.
+    #[derive(Debug)]
+    pub struct QosServiceServer<T> {
+        inner: Arc<T>,
+        accept_compression_encodings: EnabledCompressionEncodings,
+        send_compression_encodings: EnabledCompressionEncodings,
+        max_decoding_message_size: Option<usize>,
+        max_encoding_message_size: Option<usize>,
+    }
+    impl<T> QosServiceServer<T> {
+        pub fn new(inner: T) -> Self {
+            Self::from_arc(Arc::new(inner))
+        }
+        pub fn from_arc(inner: Arc<T>) -> Self {
+            Self {
+                inner,
+                accept_compression_encodings: Default::default(),
+                send_compression_encodings: Default::default(),
+                max_decoding_message_size: None,
+                max_encoding_message_size: None,
+            }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> InterceptedService<Self, F>
+        where
+            F: tonic::service::Interceptor,
+        {
+            InterceptedService::new(Self::new(inner), interceptor)
+        }
+        /// Enable decompressing requests with the given encoding.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.accept_compression_encodings.enable(encoding);
+            self
+        }
+        /// Compress responses with the given encoding, if the client supports it.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.send_compression_encodings.enable(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.max_decoding_message_size = Some(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.max_encoding_message_size = Some(limit);
+            self
+        }
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for QosServiceServer<T>
+    where
+        T: QosService,
+        B: Body + std::marker::Send + 'static,
+        B::Error: Into<StdError> + std::marker::Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = BoxFuture<Self::Response, Self::Error>;
+        fn poll_ready(
+            &mut self,
+            _cx: &mut Context<'_>,
+        ) -> Poll<std::result::Result<(), Self::Error>> {
+            Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, req: http::Request<B>) -> Self::Future {
+            match req.uri().path() {
+                "/strake.v1.QosService/SetQos" => {
+                    #[allow(non_camel_case_types)]
+                    struct SetQosSvc<T: QosService>(pub Arc<T>);
+                    impl<T: QosService> tonic::server::UnaryService<super::SetQosRequest>
+                    for SetQosSvc<T> {
+                        type Response = super::QosChange;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::SetQosRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as QosService>::set_qos(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = SetQosSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/strake.v1.QosService/ListQos" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListQosSvc<T: QosService>(pub Arc<T>);
+                    impl<
+                        T: QosService,
+                    > tonic::server::UnaryService<super::ListQosRequest>
+                    for ListQosSvc<T> {
+                        type Response = super::ListQosResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListQosRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as QosService>::list_qos(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListQosSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/strake.v1.QosService/GetQos" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetQosSvc<T: QosService>(pub Arc<T>);
+                    impl<T: QosService> tonic::server::UnaryService<super::GetQosRequest>
+                    for GetQosSvc<T> {
+                        type Response = super::Qos;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::GetQosRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as QosService>::get_qos(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetQosSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/strake.v1.QosService/ClearQos" => {
+                    #[allow(non_camel_case_types)]
+                    struct ClearQosSvc<T: QosService>(pub Arc<T>);
+                    impl<
+                        T: QosService,
+                    > tonic::server::UnaryService<super::ClearQosRequest>
+                    for ClearQosSvc<T> {
+                        type Response = super::QosChange;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ClearQosRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as QosService>::clear_qos(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ClearQosSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                _ => {
+                    Box::pin(async move {
+                        let mut response = http::Response::new(
+                            tonic::body::Body::default(),
+                        );
+                        let headers = response.headers_mut();
+                        headers
+                            .insert(
+                                tonic::Status::GRPC_STATUS,
+                                (tonic::Code::Unimplemented as i32).into(),
+                            );
+                        headers
+                            .insert(
+                                http::header::CONTENT_TYPE,
+                                tonic::metadata::GRPC_CONTENT_TYPE,
+                            );
+                        Ok(response)
+                    })
+                }
+            }
+        }
+    }
+    impl<T> Clone for QosServiceServer<T> {
+        fn clone(&self) -> Self {
+            let inner = self.inner.clone();
+            Self {
+                inner,
+                accept_compression_encodings: self.accept_compression_encodings,
+                send_compression_encodings: self.send_compression_encodings,
+                max_decoding_message_size: self.max_decoding_message_size,
+                max_encoding_message_size: self.max_encoding_message_size,
+            }
+        }
+    }
+    /// Generated gRPC service name
+    pub const SERVICE_NAME: &str = "strake.v1.QosService";
+    impl<T> tonic::server::NamedService for QosServiceServer<T> {
         const NAME: &'static str = SERVICE_NAME;
     }
 }

@@ -24,6 +24,7 @@ pub(crate) mod locate;
 pub(crate) mod maintain;
 pub(crate) mod members;
 pub(crate) mod pools;
+pub(crate) mod qos;
 pub(crate) mod readd;
 pub(crate) mod referrals;
 pub(crate) mod release;

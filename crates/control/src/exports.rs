@@ -3,6 +3,7 @@
 pub(crate) mod address_reports;
 pub(crate) mod exposure;
 pub(crate) mod keys;
+pub(crate) mod limits_in_use;
 pub(crate) mod offered;
 pub(crate) mod referral;
 pub(crate) mod rejections;

@@ -58,6 +58,7 @@ pub use commands::exports::create_export;
 pub use commands::firmware::{firmware, update_firmware};
 pub use commands::format::format_drive;
 pub use commands::pools::{Pools, pools_of};
+pub use commands::qos::Limits;
 pub use commands::sanitize::sanitize_drive;
 pub use commands::telemetry::{Telemetry, read_telemetry};
 pub use control::Control;

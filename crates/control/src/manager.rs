@@ -20,6 +20,7 @@ use crate::drives::listed::Listed;
 use crate::drives::maintenance::apart::Formatter;
 use crate::error::{ControlError, ControlErrorKind};
 use crate::events::{EventKind, Events, Note, WallClock};
+use crate::exports::limits_in_use::LimitsInUse;
 use crate::exports::offered::Exports;
 use crate::hooks::Hooks;
 use crate::limits::{BIND_LIMIT, FIRMWARE_LIMIT};
@@ -178,8 +179,10 @@ impl Manager {
         for note in unknown.into_iter().chain(lost) {
             events.record(note);
         }
+        let handles = cores.iter().map(CoreThread::handle).collect();
+        let limits = LimitsInUse::start(handles, &config);
         Ok(Self {
-            exports: Exports::new(options.clock.clone()),
+            exports: Exports::new(options.clock.clone(), limits),
             running: Vec::new(),
             drives: Drives::of(options.machine.clone()),
             cores,

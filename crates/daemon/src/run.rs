@@ -16,6 +16,7 @@ use strake_api::v1::event_service_server::EventServiceServer;
 use strake_api::v1::export_service_server::ExportServiceServer;
 use strake_api::v1::job_service_server::JobServiceServer;
 use strake_api::v1::pool_service_server::PoolServiceServer;
+use strake_api::v1::qos_service_server::QosServiceServer;
 use strake_api::v1::spare_service_server::SpareServiceServer;
 use strake_api::v1::volume_service_server::VolumeServiceServer;
 use strake_control::{Control, Options, Store};
@@ -195,6 +196,7 @@ async fn serve(
         .add_service(calls!(ArrayServiceServer, shared))
         .add_service(calls!(PoolServiceServer, shared))
         .add_service(calls!(VolumeServiceServer, shared))
+        .add_service(calls!(QosServiceServer, shared))
         .add_service(calls!(ExportServiceServer, shared))
         .add_service(calls!(SpareServiceServer, shared))
         .add_service(calls!(JobServiceServer, shared))

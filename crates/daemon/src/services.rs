@@ -10,5 +10,6 @@ mod events;
 mod exports;
 mod jobs;
 mod pools;
+mod qos;
 mod spares;
 mod volumes;

@@ -202,6 +202,16 @@ fn volume(name: &str) -> String {
     format!("volume/{name}")
 }
 
+/// The object of a command about limits; `kind` is the word of the object.
+fn qos(kind: &str, name: &str) -> String {
+    format!("{kind}/{name}")
+}
+
+/// A number of I/Os per second; 0 is `none`.
+fn rate(rate: u64) -> String {
+    if rate == 0 { "none".to_owned() } else { rate.to_string() }
+}
+
 fn daemon() -> String {
     "daemon".to_owned()
 }
@@ -388,6 +398,20 @@ requests! {
     RollbackVolume RollbackVolumeRequest |r| line("snapshot rollback")
         .needed(&r.name)
         .choice("", &r.snapshot, "SNAPSHOT") => volume(&r.name), r.dry_run;
+    SetQos SetQosRequest |r| line("qos set")
+        .needed(&r.kind)
+        .needed(&r.name)
+        .value("--iops", r.iops.map(rate))
+        .value("--read-iops", r.read_iops.map(rate))
+        .value("--write-iops", r.write_iops.map(rate))
+        .value("--bandwidth", r.bandwidth_bytes.map(quota))
+        .value("--read-bandwidth", r.read_bandwidth_bytes.map(quota))
+        .value("--write-bandwidth", r.write_bandwidth_bytes.map(quota))
+        .number("--burst-ms", r.burst_ms) => qos(&r.kind, &r.name), r.dry_run;
+    ListQos ListQosRequest |_r| line("qos list");
+    GetQos GetQosRequest |r| line("qos show").needed(&r.kind).needed(&r.name);
+    ClearQos ClearQosRequest |r| line("qos clear").needed(&r.kind).needed(&r.name)
+        => qos(&r.kind, &r.name), r.dry_run;
     ListExports ListExportsRequest |_r| line("export list");
     CreateExport CreateExportRequest |r| line("export create")
         .needed(&r.array)

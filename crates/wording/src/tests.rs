@@ -113,6 +113,19 @@ fn requests_are_typed_as_operators_type_them() {
     let set = |thick, quota_bytes| api::SetVolumeRequest { name: name(), thick, quota_bytes };
     check(&set(Some(false), Some(0)), "volume set tank/vm1 --thin --quota none");
     check(&set(Some(true), None), "volume set tank/vm1 --thick");
+    let limits = api::SetQosRequest {
+        kind: "volume".into(),
+        name: name(),
+        iops: Some(10_000),
+        read_iops: Some(0),
+        bandwidth_bytes: Some(200 << 20),
+        burst_ms: 500,
+        ..Default::default()
+    };
+    check(
+        &limits,
+        "qos set volume tank/vm1 --iops 10000 --read-iops none --bandwidth 200MiB --burst-ms 500",
+    );
     check(
         &api::RollbackVolumeRequest { name: name(), ..Default::default() },
         "snapshot rollback tank/vm1 SNAPSHOT",

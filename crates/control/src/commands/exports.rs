@@ -18,11 +18,12 @@ use crate::commands::volumes::split;
 use crate::control::Control;
 use crate::error::{ControlError, ControlErrorKind};
 use crate::events::{EventKind, Note};
+use crate::exports::limits_in_use::limits_message;
 use crate::exports::requests::{Wanted, forget_kept, record_of, request_of};
 use crate::exports::servers::{self, ExportServer};
 use crate::manager::Manager;
 use crate::record::reserved;
-use crate::record::store::{Config, ExportRecord, HostRecord};
+use crate::record::store::{Config, ExportRecord, HostRecord, Limited};
 use crate::remedy::remove_export;
 use crate::upkeep::pools::put_pool_status;
 
@@ -172,7 +173,10 @@ impl Manager {
         self.exports
             .withdraw(&record, if request.force { Removal::Force } else { Removal::IfUnused })?;
         match prepared.commit() {
-            Ok(config) => self.records.config = config,
+            Ok(config) => {
+                self.records.config = config;
+                self.exports.limits.follow(&self.records);
+            }
             Err(error) => {
                 // It is still recorded, so it is offered again.
                 self.exports.trouble.insert(record.name.clone(), error.what.clone());
@@ -343,6 +347,7 @@ pub(crate) fn export_message(manager: &Manager, record: &ExportRecord) -> Export
         size_bytes: size_of(manager, record),
         state: if done.is_some() { "online" } else { "offline" }.to_owned(),
         reason,
+        limits: limits_message(&manager.records, &Limited::Export(record.name.clone())),
         ..ExportMessage::default()
     };
     if let Some(done) = done {

@@ -193,6 +193,7 @@ impl Pools<'_> {
             return Err(error.into());
         }
         let what = format!("pool {name} of array {array} was destroyed");
+        self.forget_limits(|config| config.forget_pool_limits(&view.uuid))?;
         drop(reserved);
         self.control.events().record(Note::new(
             EventKind::PoolDestroyed,

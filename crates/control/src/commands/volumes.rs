@@ -6,6 +6,7 @@ use strake_api::v1::{
     self as api, CreateVolumeRequest, DestroyVolumeRequest, GetVolumeRequest, ListVolumesRequest,
     ResizeVolumeRequest, SetVolumeRequest, VolumeChange,
 };
+use strake_qos::LimitSet;
 use strake_units::{ByteSize, Name};
 use strake_volume::{PoolStatus, Request, SpacePolicy, Tail, VolumeId, VolumeKind, VolumeRow};
 use strake_wording::say;
@@ -14,6 +15,7 @@ use crate::commands::pools::{Pools, online_pool};
 use crate::control::Reserved;
 use crate::error::ControlError;
 use crate::events::{EventKind, Note};
+use crate::record::store::Limited;
 use crate::remedy::{not_among, remove_export};
 use crate::state::pool::{Handle, word_of};
 use crate::upkeep::pools::put_pool_status;
@@ -216,6 +218,8 @@ impl Pools<'_> {
         pool.change(Request::Delete { volume: row.id })?;
         let what = format!("{word} {} was destroyed", request.name);
         self.tell_volume(EventKind::VolumeDestroyed, &request.name, what);
+        let of = Limited::Volume(pool.handle.reference(row.id));
+        self.forget_limits(|config| config.put_limits(of, LimitSet::default()))?;
         self.volume_after(&pool, None)?;
         Ok(VolumeChange { result: "destroyed".into(), volume, plan, warnings: Vec::new() })
     }
@@ -225,6 +229,25 @@ impl Pools<'_> {
         let (handle, reserved) = self.reserve_pool(asked)?;
         let status = handle.status()?;
         Ok(InPool { handle, status, reserved: Cell::new(Some(reserved)) })
+    }
+
+    /// Removes the limits of an object that was destroyed. Numbers of volumes and identities of pools are never used
+    /// again, so a record that remains limits nothing.
+    pub(crate) fn forget_limits(
+        &self,
+        forget: impl FnOnce(&mut crate::Config),
+    ) -> Result<(), ControlError> {
+        self.control.with(|m| {
+            let mut config = m.records.config.clone();
+            forget(&mut config);
+            if config == m.records.config {
+                return;
+            }
+            if let Err(error) = m.records.put(&config) {
+                tracing::warn!(reason = %error, "limits of a destroyed object stay recorded");
+            }
+            m.exports.limits.follow(&m.records);
+        })
     }
 
     pub(crate) fn tell_volume(&self, kind: EventKind, name: &str, what: String) {

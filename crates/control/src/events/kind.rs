@@ -153,6 +153,7 @@ kinds! {
         lost."
     VolumeDestroyed "volume_destroyed" Warning "A volume or a snapshot was destroyed."
     SnapshotCreated "snapshot_created" Info "A snapshot of a volume was taken."
+    LimitsChanged "limits_changed" Info "Limits of the I/O of a volume, an export or a pool were changed."
     ExportCreated "export_created" Info "An export was created."
     ExportWithdrawn "export_withdrawn" Info "An export was removed, or stopped together with its array."
     ExportOffline "export_offline" Critical "A recorded export could not be started."

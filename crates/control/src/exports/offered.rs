@@ -15,8 +15,9 @@ use crate::error::ControlError;
 use crate::events::{EventKind, Note, WallClock};
 use crate::exports::address_reports::AddressReports;
 use crate::exports::keys::keys_of;
+use crate::exports::limits_in_use::LimitsInUse;
 use crate::exports::rejections::note_of;
-use crate::exports::servers::{self, ExportServer};
+use crate::exports::servers::{self, Clients, ExportServer};
 use crate::record::store::{Config, ExportRecord};
 use crate::state::records::Records;
 
@@ -61,13 +62,15 @@ pub(crate) struct Exports {
     unrecorded: BTreeSet<String>,
     /// What the reservations of each array leave to clients that cannot register, by the identity of the array.
     rights: BTreeMap<String, Arc<SharedRights>>,
+    /// The limits of I/O.
+    pub(crate) limits: LimitsInUse,
     clock: WallClock,
 }
 
 impl Exports {
     /// No servers. `clock` decides which replaced keys of hosts are still accepted.
-    pub(crate) fn new(clock: WallClock) -> Self {
-        Self { clock, ..Self::default() }
+    pub(crate) fn new(clock: WallClock, limits: LimitsInUse) -> Self {
+        Self { clock, limits, ..Self::default() }
     }
 
     /// What serves an address.
@@ -139,7 +142,9 @@ impl Exports {
     ) -> Result<String, ControlError> {
         let rights = self.rights_of(&record.subject(), records);
         let ledger = Arc::new(records.ledger_of(record).obeyed(Arc::clone(&rights)));
-        let add = |server: &ExportServer| server.add(record, offered, ledger, rights);
+        let limits = self.limits.gate_of(record, records);
+        let add =
+            |server: &ExportServer| server.add(record, offered, Clients { ledger, rights, limits });
         if let Some(server) = self.at(&record.listen) {
             add(server)?;
             return Ok(record.listen.clone());

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use strake_export_nbd::{self as nbd, Listen, Removal, SharedRights};
+use strake_export_net::LimitGate;
 use strake_export_nvmet::{
     self as nvmet, ControllerStats, Dismissal, ExportStats, Leaving, Rejection, Reservations,
     Target, TargetConfig,
@@ -90,6 +91,7 @@ fn namespace_of(
         ledger: None,
         hosts: subsystem.hosts.clone(),
         secure: subsystem.secure,
+        limits: None,
     })
 }
 
@@ -102,6 +104,16 @@ fn another_protocol(record: &ExportRecord) -> ControlError {
 /// Stops a server, unless a command still waits for requests to one of its exports: it ends with that command.
 pub(crate) fn stop(server: Arc<ExportServer>) -> Result<(), ControlError> {
     Arc::into_inner(server).map_or(Ok(()), ExportServer::stop)
+}
+
+/// What holds for the clients of an export.
+pub(crate) struct Clients {
+    /// The reservations, which outlast the daemon.
+    pub(crate) ledger: Arc<ReservationFile>,
+    /// The rights of clients without reservations.
+    pub(crate) rights: Arc<SharedRights>,
+    /// The limits of I/O.
+    pub(crate) limits: Arc<LimitGate>,
 }
 
 impl ExportServer {
@@ -176,14 +188,12 @@ impl ExportServer {
         }
     }
 
-    /// Offers an array or a volume, whose reservations outlast the daemon in `ledger`, and whose clients without
-    /// reservations have `rights`.
+    /// Offers an array or a volume.
     pub(crate) fn add(
         &self,
         record: &ExportRecord,
         offered: &Offered,
-        ledger: Arc<ReservationFile>,
-        rights: Arc<SharedRights>,
+        Clients { ledger, rights, limits }: Clients,
     ) -> Result<(), ControlError> {
         match (self, &record.nvme) {
             (Self::Nbd(server), None) => Ok(server.add_export(nbd::Export {
@@ -193,12 +203,14 @@ impl ExportServer {
                 extents: offered.extents.clone(),
                 read_only: record.read_only || offered.device.info().read_only,
                 rights,
+                limits: Some(limits),
             })?),
             (Self::Nvme(target), Some(subsystem)) => {
                 let mut export = namespace_of(record, subsystem)?;
                 export.device = Some(Arc::clone(&offered.device));
                 export.read_only |= offered.device.info().read_only;
                 export.ledger = Some(ledger);
+                export.limits = Some(limits);
                 Ok(target.add_export(&export)?)
             }
             (Self::Nbd(_), Some(_)) | (Self::Nvme(_), None) => Err(another_protocol(record)),

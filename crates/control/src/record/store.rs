@@ -25,12 +25,14 @@ use crate::remedy::{import_drives, not_among};
 
 mod arrays;
 mod exported;
+mod limits;
 mod peers;
 mod settings;
 mod taken;
 
 pub use arrays::{ArrayRecord, CopyRecord, ScrubAim, ScrubRecord, SilentRecord, UnderWay};
 pub use exported::VolumeRef;
+pub use limits::{Limited, LimitsRecord};
 pub use peers::{Covered, HostRecord, OldSecrets, OldTlsKey, RemoteRecord};
 pub use settings::{PausedJobs, Settings};
 pub(crate) use taken::{Aim, TakenRecord};
@@ -91,6 +93,9 @@ pub struct Config {
     /// Drives that are taken from the kernel, or are being taken or released.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) taken: Vec<TakenRecord>,
+    /// Limits of I/O.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub limits: Vec<LimitsRecord>,
 }
 
 impl Default for Config {
@@ -108,6 +113,7 @@ impl Default for Config {
             referrals: Vec::new(),
             ended_reservations: Vec::new(),
             taken: Vec::new(),
+            limits: Vec::new(),
         }
     }
 }
@@ -429,14 +435,15 @@ impl Store {
     /// If the directory is full or read-only, or was [released](Self::give_up). Nothing has changed then.
     pub fn prepare(&self, config: &Config) -> Result<Prepared, ControlError> {
         self.check_held()?;
-        let text = serde_json::to_vec_pretty(config).map_err(|e| {
+        let config = config.clone().without_stale_limits();
+        let text = serde_json::to_vec_pretty(&config).map_err(|e| {
             ControlError::new(ControlErrorKind::Store, format!("cannot encode the state: {e}"))
         })?;
         let next = self.folder.prepare(FILE, &text).map_err(|e| {
             self.refused.store(true, Ordering::Relaxed);
             failed(&self.folder.file("state.json.next"), "record the change", &e)
         })?;
-        Ok(Prepared { folder: self.folder.clone(), next, config: config.clone() })
+        Ok(Prepared { folder: self.folder.clone(), next, config })
     }
 }
 

@@ -3,7 +3,8 @@
 use strake_api::v1 as api;
 use strake_volume::{PoolStatus, VolumeKind, VolumeRow, VolumeSpace};
 
-use crate::record::store::Config;
+use crate::exports::limits_in_use::limits_message;
+use crate::record::store::{Config, Limited};
 use crate::state::pool::{Handle, OfflinePool, OnlinePool, PoolSlot, word_of};
 use crate::state::running::Running;
 
@@ -57,6 +58,8 @@ pub(crate) fn pool_message(running: &Running, online: &OnlinePool) -> api::Pool 
         deleting: status.deleting as u32,
         log_bytes: status.log_blocks.1 * LOG_BLOCK_BYTES,
         log_used_bytes: status.log_blocks.0 * LOG_BLOCK_BYTES,
+        // The callers that list limits add them.
+        limits: Vec::new(),
     }
 }
 
@@ -80,6 +83,7 @@ pub(crate) fn volume_message(
         quota_bytes: row.policy.quota.map_or(0, |quota| u64::from(quota) * cluster),
         origin: origin.map(|origin| handle.full(origin)).unwrap_or_default(),
         exports: config.volume_exports(&handle.reference(row.id)),
+        limits: limits_message(config, &Limited::Volume(handle.reference(row.id))),
         ..api::Volume::default()
     }
 }

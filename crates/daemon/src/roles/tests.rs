@@ -18,6 +18,7 @@ use strake_api::v1::event_service_server::EventServiceServer;
 use strake_api::v1::export_service_server::ExportServiceServer;
 use strake_api::v1::job_service_server::JobServiceServer;
 use strake_api::v1::pool_service_server::PoolServiceServer;
+use strake_api::v1::qos_service_server::QosServiceServer;
 use strake_api::v1::spare_service_server::SpareServiceServer;
 use strake_api::v1::volume_service_server::VolumeServiceServer;
 use strake_api::v1::{AuditEntry, ListAuditRequest, VerifyAuditRequest};
@@ -111,6 +112,7 @@ impl Daemon {
         add! { ArrayServiceServer AuditServiceServer ConfigServiceServer DaemonServiceServer DriveServiceServer }
         add! { EventServiceServer ExportServiceServer JobServiceServer PoolServiceServer SpareServiceServer }
         add! { VolumeServiceServer }
+        add! { QosServiceServer }
         Self { _state: state, runtime: control_threads().expect("threads"), control, services }
     }
 

@@ -14,6 +14,7 @@ pub mod log;
 pub mod mistakes;
 pub mod parse;
 pub mod pool;
+pub mod qos;
 pub mod spare;
 pub mod top;
 pub mod trace;
@@ -189,6 +190,15 @@ pub enum Command {
   strake snapshot list"
     )]
     Snapshot(volume::SnapshotVerb),
+    /// Limits of the I/O of volumes, exports and pools.
+    #[command(
+        subcommand,
+        arg_required_else_help = true,
+        after_help = "Examples:
+  strake qos set volume data/vm1 --iops 10k
+  strake qos list"
+    )]
+    Qos(qos::QosVerb),
     /// Exports: access paths of clients to arrays and volumes.
     #[command(
         subcommand,

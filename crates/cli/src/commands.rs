@@ -15,6 +15,7 @@ pub mod iostat;
 pub mod job;
 pub mod log;
 pub mod pool;
+pub mod qos;
 pub mod snapshot;
 pub mod spare;
 pub mod status;

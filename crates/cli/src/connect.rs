@@ -15,6 +15,7 @@ use strake_api::v1::event_service_client::EventServiceClient;
 use strake_api::v1::export_service_client::ExportServiceClient;
 use strake_api::v1::job_service_client::JobServiceClient;
 use strake_api::v1::pool_service_client::PoolServiceClient;
+use strake_api::v1::qos_service_client::QosServiceClient;
 use strake_api::v1::spare_service_client::SpareServiceClient;
 use strake_api::v1::volume_service_client::VolumeServiceClient;
 use tokio::net::UnixStream;
@@ -114,6 +115,12 @@ impl Connection {
     pub fn pools(&self) -> PoolServiceClient<Channel> {
         PoolServiceClient::new(self.channel.clone())
             .max_decoding_message_size(strake_api::limits::MESSAGE_BYTES_MAX)
+    }
+
+    /// Calls about limits.
+    #[must_use]
+    pub fn qos(&self) -> QosServiceClient<Channel> {
+        QosServiceClient::new(self.channel.clone())
     }
 
     /// Calls about volumes and snapshots.

@@ -2,7 +2,7 @@
 
 use crate::args::{Cli, Command, mistakes};
 use crate::commands::{
-    array, bench, config, daemon, drive, event, export, hook, host, iostat, job, log, pool,
+    array, bench, config, daemon, drive, event, export, hook, host, iostat, job, log, pool, qos,
     snapshot, spare, status, top, trace, volume,
 };
 use crate::error::{CliError, ErrorKind};
@@ -95,6 +95,7 @@ async fn run(cli: Cli) -> Result<Exit, CliError> {
         Command::Job(verb) => job::run(verb, &socket()?, &out).await,
         Command::Pool(verb) => pool::run(verb, &socket()?, &out).await,
         Command::Volume(verb) => volume::run(verb, &socket()?, &out).await,
+        Command::Qos(verb) => qos::run(verb, &socket()?, &out).await,
         Command::Snapshot(verb) => snapshot::run(verb, &socket()?, &out).await,
         Command::Export(verb) => export::run(verb, &socket()?, &out).await,
         Command::Iostat(arguments) => iostat::run(arguments, &socket()?, &out).await,

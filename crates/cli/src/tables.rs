@@ -16,6 +16,7 @@ pub mod host;
 pub mod job;
 pub mod log;
 pub mod pool;
+pub mod qos;
 mod queue;
 pub mod rates;
 pub mod scrub;

@@ -75,4 +75,4 @@ macro_rules! outcomes {
 
 outcomes! { ArrayChange ImportArraysResponse ExportChange SpareChange DriveChange JobChange HookChange ConfigChange }
 
-outcomes! { ScrubChange HostChange ReferralChange DriverChanges PoolChange VolumeChange SnapshotsChange }
+outcomes! { ScrubChange HostChange ReferralChange DriverChanges PoolChange VolumeChange SnapshotsChange QosChange }

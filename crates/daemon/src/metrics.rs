@@ -23,7 +23,7 @@ mod text;
 mod tests;
 
 use strake_api::v1::{
-    Array, Daemon, Drive, DriveHealth, Export, Hook, Pool, Problem, Spare, SystemStatus,
+    Array, Daemon, Drive, DriveHealth, Export, Hook, Pool, Problem, Qos, Spare, SystemStatus,
 };
 use strake_control::{ArrayLatencies, Manager};
 
@@ -42,6 +42,8 @@ struct Snapshot {
     health: Vec<DriveHealth>,
     exports: Vec<Export>,
     pools: Vec<Pool>,
+    /// Objects with limits.
+    limits: Vec<Qos>,
     spares: Vec<Spare>,
     hooks: Vec<Hook>,
     problems: Vec<Problem>,
@@ -63,6 +65,7 @@ impl Snapshot {
             health: manager.health_pages(),
             exports,
             pools: strake_control::pools_of(manager),
+            limits: manager.limits(),
             spares: manager.list_spares().spares,
             hooks: manager.list_hooks().hooks,
             problems,

@@ -6,6 +6,7 @@ use std::fmt;
 use std::num::ParseIntError;
 use std::str::FromStr;
 use std::time::Duration;
+use strake_qos::RequestRate;
 use strake_units::{ByteSize, SizeError};
 
 /// Parses a size that fits in 32 bits, such as `128KiB`.
@@ -153,6 +154,24 @@ impl FromStr for Quota {
         match text.parse::<ByteSize>() {
             Ok(ByteSize(0)) => Err("to remove the quota, write none".to_owned()),
             Ok(ByteSize(bytes)) => Ok(Self(bytes)),
+            Err(why) => Err(format!("{why}; or none")),
+        }
+    }
+}
+
+/// I/Os per second, with decimal units; 0, in words `none`, is no limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IoRate(pub u64);
+
+impl FromStr for IoRate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "none" {
+            return Ok(Self(0));
+        }
+        match text.parse::<RequestRate>() {
+            Ok(RequestRate(rate)) => Ok(Self(rate)),
             Err(why) => Err(format!("{why}; or none")),
         }
     }

@@ -57,6 +57,10 @@ fn bases(request: &str) -> Vec<Value> {
             json!({ "name": "tank/vm1", "thick": true }),
             json!({ "name": "tank/vm1", "quota_bytes": 0 }),
         ],
+        "SetQosRequest" => vec![json!({ "kind": "volume", "name": "tank/vm1", "iops": 7 })],
+        "GetQosRequest" | "ClearQosRequest" => {
+            vec![json!({ "kind": "volume", "name": "tank/vm1" })]
+        }
         "CreateSnapshotsRequest" => {
             vec![json!({ "snapshots": [{ "volume": "tank/vm1", "name": "before" }] })]
         }

@@ -77,6 +77,7 @@ pub fn show(export: &Export, width: usize) -> String {
         (false, false) => "",
     };
     field(&mut out, "encryption", encryption, width);
+    field(&mut out, "limits", &super::qos::line(&export.limits), width);
     field(&mut out, "reason", &export.reason, width);
     if let Some(reservation) = &export.reservation {
         let lasts = if reservation.persistent { ", also after a restart" } else { "" };

@@ -77,6 +77,7 @@ pub fn show(pool: &Pool, width: usize) -> String {
     add("holds", &holds(pool));
     let (used, all) = (size(pool.log_used_bytes), size(pool.log_bytes));
     add("log", &format!("{used} of {all} used"));
+    add("limits", &super::qos::line(&pool.limits));
     out
 }
 

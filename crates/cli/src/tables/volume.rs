@@ -103,6 +103,7 @@ pub fn show(volume: &Volume, width: usize) -> String {
         add("quota", &quota(volume));
     }
     add("exports", &volume.exports.join(", "));
+    add("limits", &super::qos::line(&volume.limits));
     out
 }
 

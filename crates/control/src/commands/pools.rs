@@ -10,9 +10,11 @@ use strake_wording::{Amendment, say};
 use crate::control::{Control, Reserved};
 use crate::error::{ControlError, ControlErrorKind};
 use crate::events::{EventKind, Note};
+use crate::exports::limits_in_use::limits_message;
 use crate::limits::POOL_OPEN_LIMIT;
 use crate::manager::Manager;
 use crate::names::{array_key, check_array_name, fresh_uuid, is_called, pool_key};
+use crate::record::store::Limited;
 use crate::remedy::{not_among, remove_export};
 use crate::state::pool::{Handle, OfflinePool, PoolSlot};
 use crate::state::running::Running;
@@ -122,7 +124,8 @@ impl Pools<'_> {
         self.refresh_pool(&uuid)?;
         self.control.run(|m| {
             let at = m.position_of(&uuid).ok_or_else(|| no_such_pool(m, name))?;
-            slot_message(&m.running[at]).ok_or_else(|| no_such_pool(m, name))
+            let pool = slot_message(&m.running[at]).ok_or_else(|| no_such_pool(m, name))?;
+            Ok(with_limits(pool, m))
         })
     }
 
@@ -353,7 +356,14 @@ fn planned_pool(layout: &Layout, array: &str) -> api::Pool {
 /// Returns the pools of all running arrays in their last known states.
 #[must_use]
 pub fn pools_of(manager: &Manager) -> Vec<api::Pool> {
-    manager.running.iter().filter_map(slot_message).collect()
+    let pools = manager.running.iter().filter_map(slot_message);
+    pools.map(|pool| with_limits(pool, manager)).collect()
+}
+
+/// Adds the limits of a pool.
+fn with_limits(mut pool: api::Pool, manager: &Manager) -> api::Pool {
+    pool.limits = limits_message(&manager.records, &Limited::Pool(pool.uuid.clone()));
+    pool
 }
 
 /// Returns the index in `running` of the array with this pool.

@@ -247,6 +247,28 @@ const POOLS: &[Panel] = &[
             ("strake_pool_snapshots", "{{pool}} snapshots"),
         ],
     ),
+    graph(
+        "Use of limits",
+        "percentunit",
+        &[(
+            "rate(strake_limit_used_total[$__rate_interval]) / strake_limit_rate",
+            "{{kind}} {{name}} {{limit}}",
+        )],
+    ),
+    graph(
+        "Requests waiting for limits",
+        "none",
+        &[
+            (
+                "rate(strake_limit_throttled_seconds_total[$__rate_interval])",
+                "{{kind}} {{name}} {{limit}}",
+            ),
+            (
+                "rate(strake_limit_throttled_requests_total[$__rate_interval])",
+                "{{kind}} {{name}} {{limit}} throttled per second",
+            ),
+        ],
+    ),
 ];
 
 const EXPORTS: &[Panel] = &[

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use strake_api::v1::{
     Array, Counters, Drive, DriveErrors, DriveHealth, DrivePath, Export, Hook, Pool, Progress,
-    Scrub,
+    QosLimit, Scrub,
 };
 use strake_control::Latencies;
 use strake_units::Nanos;
@@ -323,6 +323,18 @@ pub const FAMILIES: &[Family] = &[
     gauge("strake_pool_snapshots", "Snapshots of a pool.", |s, to| {
         of_pools(s, to, |pool| pool.snapshots.into());
     }),
+    gauge("strake_limit_rate", "The rate of a limit, in I/Os or bytes per second.", |s, to| {
+        of_limits(s, to, |limit| limit.rate);
+    }),
+    counter("strake_limit_used", "I/Os or bytes that a limit counted.", |s, to| {
+        of_limits(s, to, |limit| limit.used);
+    }),
+    counter("strake_limit_throttled_requests", "Requests that waited for a limit.", |s, to| {
+        of_limits(s, to, |limit| limit.throttled);
+    }),
+    counter("strake_limit_throttled_seconds", "Time that requests waited for a limit.", |s, to| {
+        of_limits(s, to, |limit| limit.throttled_ns as f64 / 1e9);
+    }),
     gauge("strake_export_up", "1 if an export serves its array, else 0.", |s, to| {
         for export in &s.exports {
             to.say(&[("export", &export.name)], u8::from(is_online(export)));
@@ -393,6 +405,16 @@ fn of_scrubs(s: &Snapshot, to: &mut Text, time_us: fn(&Scrub) -> Option<u64>) {
     for array in &s.arrays {
         if let Some(us) = array.scrub.as_ref().and_then(time_us) {
             to.say(&[("array", &array.name)], us as f64 / 1e6);
+        }
+    }
+}
+
+/// Writes a number of each limit.
+fn of_limits<T: Display>(s: &Snapshot, to: &mut Text, figure: fn(&QosLimit) -> T) {
+    for object in &s.limits {
+        for limit in &object.limits {
+            let labels = [("kind", &object.kind), ("name", &object.name), ("limit", &limit.aspect)];
+            to.say(&labels.map(|(label, value)| (label, value.as_str())), figure(limit));
         }
     }
 }

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use strake_api::v1::{
     Array, Counters, Daemon, Drive, DriveErrors, DriveHealth, DrivePath, Export, Hook, Member,
-    Pool, Problem, Progress, Queue, Scrub, Spare, Wait,
+    Pool, Problem, Progress, Qos, QosLimit, Queue, Scrub, Spare, Wait,
 };
 use strake_control::{ArrayLatencies, Control, Latencies, Options};
 use strake_units::Nanos;
@@ -64,6 +64,10 @@ fn full() -> Snapshot {
         health: vec![health],
         exports: vec![export],
         pools: vec![Pool { name: "p".into(), state: "online".into(), ..Pool::default() }],
+        limits: vec![Qos {
+            limits: vec![QosLimit { aspect: "iops".into(), ..QosLimit::default() }],
+            ..Qos::default()
+        }],
         spares: vec![Spare { state: "missing".into(), ..Spare::default() }],
         hooks: vec![Hook { name: "mail".into(), failed: 2, ..Hook::default() }],
         problems: vec![Problem { severity: "failed".into(), ..Problem::default() }],

@@ -15,6 +15,7 @@ use strake_api::v1::event_service_server::{EventService, EventServiceServer};
 use strake_api::v1::export_service_server::{ExportService, ExportServiceServer};
 use strake_api::v1::job_service_server::{JobService, JobServiceServer};
 use strake_api::v1::pool_service_server::PoolServiceServer;
+use strake_api::v1::qos_service_server::QosServiceServer;
 use strake_api::v1::spare_service_server::{SpareService, SpareServiceServer};
 use strake_api::v1::volume_service_server::VolumeServiceServer;
 use strake_api::v1::*;
@@ -496,7 +497,8 @@ impl Served {
                 .add_service(JobServiceServer::new(fake.clone()))
                 .add_service(SpareServiceServer::new(fake.clone()))
                 .add_service(PoolServiceServer::new(fake.clone()))
-                .add_service(VolumeServiceServer::new(fake))
+                .add_service(VolumeServiceServer::new(fake.clone()))
+                .add_service(QosServiceServer::new(fake))
                 .serve_with_incoming(UnixListenerStream::new(listener)),
         );
         Self { folder, heard, runtime: Some(runtime) }

@@ -2,6 +2,7 @@
 
 use super::{Answer, Fake};
 use strake_api::v1::pool_service_server::PoolService;
+use strake_api::v1::qos_service_server::QosService;
 use strake_api::v1::volume_service_server::VolumeService;
 use strake_api::v1::*;
 use tonic::{Request, Response};
@@ -106,5 +107,40 @@ impl VolumeService for Fake {
             _ => (vec![range(12_288), range(65_536)], None),
         };
         Ok(Response::new(CompareVolumesResponse { ranges, next_byte }))
+    }
+}
+
+impl Fake {
+    fn limits(&self, request: &impl std::fmt::Debug, kind: &str, name: &str) -> Answer<QosChange> {
+        self.hear(request)?;
+        let (result, plan) = ("changed".into(), vec!["iops: 7/s".into()]);
+        let qos = Some(limited(kind, name));
+        Ok(Response::new(QosChange { result, qos, plan, warnings: vec![] }))
+    }
+}
+
+/// An object with one limit.
+fn limited(kind: &str, name: &str) -> Qos {
+    let limit = QosLimit { aspect: "iops".into(), rate: 7, burst_ms: 100, ..QosLimit::default() };
+    Qos { kind: kind.into(), name: name.into(), limits: vec![limit] }
+}
+
+#[tonic::async_trait]
+impl QosService for Fake {
+    async fn set_qos(&self, request: Request<SetQosRequest>) -> Answer<QosChange> {
+        let SetQosRequest { kind, name, .. } = request.get_ref();
+        self.limits(request.get_ref(), kind, name)
+    }
+    async fn list_qos(&self, _: Request<ListQosRequest>) -> Answer<ListQosResponse> {
+        Ok(Response::new(ListQosResponse { objects: vec![limited("volume", "tank/vm1")] }))
+    }
+    async fn get_qos(&self, request: Request<GetQosRequest>) -> Answer<Qos> {
+        self.hear(request.get_ref())?;
+        let GetQosRequest { kind, name } = request.into_inner();
+        Ok(Response::new(limited(&kind, &name)))
+    }
+    async fn clear_qos(&self, request: Request<ClearQosRequest>) -> Answer<QosChange> {
+        let ClearQosRequest { kind, name, .. } = request.get_ref();
+        self.limits(request.get_ref(), kind, name)
     }
 }

@@ -77,6 +77,8 @@ pub(super) enum Names {
     Snapshots,
     /// Volumes and snapshots.
     VolumesAndSnapshots,
+    /// Volumes, exports and pools.
+    Limitable,
     /// Arrays, volumes and snapshots.
     Exportable,
     /// Notification hooks.
@@ -113,6 +115,7 @@ impl Names {
     /// `None` for other values, and for the names of new objects.
     pub(super) fn of(path: &str, id: &str, value: &str) -> Option<Self> {
         match (path, id, value) {
+            ("qos set" | "qos show" | "qos clear", "name", _) => Some(Self::Limitable),
             ("array create" | "array undelete", _, "ARRAY") | ("hook add", ..) => None,
             ("export create", "nqn", _) | (_, "host_nqn", _) => None,
             ("pool create", _, "POOL") | ("volume create" | "volume clone", _, "VOLUME") => None,

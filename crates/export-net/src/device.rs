@@ -252,3 +252,6 @@ impl DeviceQueue {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -221,6 +221,16 @@ impl Names {
                 let volumes = volumes(daemon, "").await.unwrap_or_default();
                 arrays.chain(volumes).collect()
             }
+            Self::Limitable => {
+                let exports = daemon.exports().list_exports(ListExportsRequest {}).await?;
+                let exports = exports.into_inner().exports;
+                let pools =
+                    daemon.pools().list_pools(ListPoolsRequest {}).await?.into_inner().pools;
+                let mut names = volumes(daemon, "volume").await?;
+                names.extend(exports.iter().map(|export| name(&export.name, "export")));
+                names.extend(pools.iter().map(|pool| name(&pool.name, "pool")));
+                names
+            }
             Self::Hosts => hosts(daemon).await?,
             Self::Jobs => {
                 let answer = daemon.jobs().list_jobs(ListJobsRequest::default()).await?;

@@ -1,9 +1,9 @@
 use super::check;
 use super::fixtures::LONG;
-use crate::tables::{pool, volume};
+use crate::tables::{pool, qos, volume};
 use strake_api::v1::{
-    ByteRange, CompareVolumesResponse, ListPoolsResponse, ListVolumesResponse, Pool, PoolChange,
-    SnapshotsChange, Volume, VolumeChange,
+    ByteRange, CompareVolumesResponse, ListPoolsResponse, ListQosResponse, ListVolumesResponse,
+    Pool, PoolChange, Qos, QosChange, QosLimit, SnapshotsChange, Volume, VolumeChange,
 };
 
 fn data() -> Pool {
@@ -132,4 +132,40 @@ fn ranges_that_differ() {
     check("snapshot-diff", |width| volume::diff(&answer, width));
     let none = CompareVolumesResponse::default();
     check("snapshot-diff-none", |width| volume::diff(&none, width));
+}
+
+fn limit(aspect: &str, rate: u64, throttled: u64) -> QosLimit {
+    let (burst_ms, throttled_ns) = (100, throttled * 1_250_000);
+    QosLimit {
+        aspect: aspect.into(),
+        rate,
+        burst_ms,
+        throttled,
+        throttled_ns,
+        ..QosLimit::default()
+    }
+}
+
+#[test]
+fn limits_of_objects() {
+    let limits = vec![limit("iops", 10_001, 0), limit("write-bandwidth", 50 << 20, 4711)];
+    let of = |kind: &str, name: &str| Qos {
+        kind: kind.into(),
+        name: name.into(),
+        limits: limits.clone(),
+    };
+    let answer = ListQosResponse { objects: vec![of("pool", "data"), of("volume", "data/vm1")] };
+    check("qos-list", |width| qos::list(&answer, width));
+    check("qos-list-empty", |width| qos::list(&ListQosResponse::default(), width));
+    check("qos-show", |width| qos::show(&of("volume", "data/vm1"), width));
+    let changed = |result: &str| QosChange {
+        result: result.into(),
+        qos: Some(of("volume", "data/vm1")),
+        plan: vec!["iops: 10001/s with a burst of 100 ms".into()],
+        ..QosChange::default()
+    };
+    check("qos-planned", |width| qos::change(&changed("planned"), width));
+    check("qos-changed", |width| qos::change(&changed("changed"), width));
+    let limited = Volume { limits: limits.clone(), ..vm("data/vm1") };
+    check("volume-show-limited", |width| volume::show(&limited, width));
 }

@@ -1,7 +1,7 @@
 //! The homes of limits on the data cores.
 //!
-//! Each core with a limit has one poller for all homes there. It has nothing to do until a core calls, then it ticks each
-//! millisecond while a limit is in use.
+//! Each core with a limit has one poller for all homes there. It has nothing to do until a core calls. Then it ticks
+//! each millisecond while a limit is in use.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -24,8 +24,8 @@ pub struct Request {
 }
 
 impl Request {
-    /// Returns the cost. One I/O is each started 256 KiB of the *host's* request: the parts into which an export divides
-    /// a request cost together what the undivided request costs. A request without data costs one I/O.
+    /// Returns the cost. One I/O is each started 256 KiB of the *host's* request: the parts into which an export
+    /// divides a request cost together what the undivided request costs. A request without data costs one I/O.
     #[must_use]
     pub const fn cost(self) -> Usage {
         let (before, bytes) = (self.before, self.bytes);

@@ -24,8 +24,8 @@ struct Waiting {
     since: Nanos,
 }
 
-/// The lease of one core. All queues of the core share it. They wait in one line, each with one request. The first queue
-/// of the line also spends its part of what the lease holds, before it waits again behind the others.
+/// The lease of one core. All queues of the core share it. They wait in one line, each with one request. The first
+/// queue of the line also spends its part of what the lease holds, before it waits again behind the others.
 pub struct Lease {
     cells: Arc<Cells>,
     board: Arc<Board>,
@@ -71,8 +71,8 @@ impl Lease {
         self.queues.set(self.queues.get() - 1);
     }
 
-    /// Spends `cost` if the lease covers it and no other queue comes first. Otherwise the queue waits in the line, unless
-    /// it `already_waits`.
+    /// Spends `cost` if the lease covers it and no other queue comes first. Otherwise the queue waits in the line,
+    /// unless it `already_waits`.
     pub(crate) fn spend(&self, queue: QueueId, cost: u64, already_waits: bool, now: Nanos) -> bool {
         let left = self.cells.granted(self.core).saturating_sub(self.used.get());
         let is_spent = cost <= left && self.has_turn(queue, cost);

@@ -10,8 +10,8 @@ use crate::value::Aspect;
 
 /// Admits the requests of a queue, one at a time and in order, to all limits that hold for it.
 ///
-/// The limits are charged one after the other, the narrowest first. A request that waits for a limit has paid the limits
-/// before it, so that it holds no grant that others could use, and two requests never wait for each other.
+/// The limits are charged one after the other, the narrowest first. A request that waits for a limit has paid the
+/// limits before it, so that it holds no grant that others could use, and two requests never wait for each other.
 #[derive(Debug)]
 pub struct Limiter {
     queue: QueueId,
@@ -43,8 +43,8 @@ impl Limiter {
         self.leases.is_empty()
     }
 
-    /// Admits the first request of the queue, or has it wait. A request that waits is offered again later, with the same
-    /// usage and before any other request of the queue.
+    /// Admits the first request of the queue, or has it wait. A request that waits is offered again later, with the
+    /// same usage and before any other request of the queue.
     pub fn admit(&mut self, usage: Usage, now: Nanos) -> bool {
         while let Some((aspect, lease)) = self.leases.get(self.paid) {
             let cost = cost_in(*aspect, usage);

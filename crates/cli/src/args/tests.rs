@@ -79,7 +79,7 @@ fn values(field: &str) -> Vec<Value> {
         "accept" => vec![json!(["redundancy"]), json!(["data"])],
         "via" => vec![json!("nvme-tcp")],
         "severity" => vec![json!("critical")],
-        "hold_s" => vec![json!(12)],
+        "hold_s" | "burst_ms" => vec![json!(12)],
         "area" => vec![json!(2)],
         "block_bytes" => vec![json!(4096)],
         "erase" => vec![json!("user")],

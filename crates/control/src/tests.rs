@@ -32,6 +32,7 @@ mod names;
 mod nvme;
 mod offline_exports;
 mod power;
+mod qos;
 mod queues;
 mod recalled;
 mod remote;

@@ -119,6 +119,11 @@ volumes() {
     expect 0 strake volume create data/vm1 10G
     expect 0 strake volume create data/vm2 64M
 }
+# Objects with limits.
+limited() {
+    volumes
+    expect 0 strake export create data/vm1 --name vm1 --via nbd --listen "unix:$work/vm1.sock"
+}
 # The space of a thick volume must be free.
 small() { pool; expect 0 strake volume create data/vm1 64M; }
 snapshots() { volumes; expect 0 strake snapshot create data/vm1 before; }
@@ -183,6 +188,7 @@ situation() {
         "strake volume set"*--thick*) needs=small ;;
         "strake volume clone"* | "strake snapshot "*before*) needs=snapshots ;;
         "strake volume "*data* | "strake snapshot "*data* | *"create data/vm1 --via"*) needs=volumes ;;
+        "strake qos "*data* | "strake qos "*export*) needs=limited ;;
         "strake spare remove"*) needs=spare ;;
         "strake job pause"*) needs=rebuilds ;;
         "strake job resume"* | "strake job set"*) needs=rests ;;

@@ -16,7 +16,8 @@ pub enum QosVerb {
   strake qos set volume data/vm1 --iops 10k
   strake qos set volume data/vm1 --bandwidth 200MiB --write-bandwidth 50MiB
   strake qos set pool data --iops 50k --burst-ms 500 --dry-run
-  strake qos set export vm1 --read-iops none")]
+  strake qos set export vm1 --read-iops 500
+  strake qos set volume data/vm1 --bandwidth none")]
     Set(Set),
     /// List the objects with limits, and how many requests waited for each limit.
     #[command(after_help = "Examples:

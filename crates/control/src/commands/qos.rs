@@ -187,8 +187,12 @@ fn changed(before: LimitSet, request: &SetQosRequest) -> Result<LimitSet, Contro
         (Measure::Bytes, Counts::Reads, request.read_bandwidth_bytes),
         (Measure::Bytes, Counts::Writes, request.write_bandwidth_bytes),
     ];
-    if request.burst_ms == 0 && wanted.iter().all(|(.., rate)| rate.is_none()) {
+    let names_rate = wanted.iter().any(|(.., rate)| rate.is_some());
+    if !names_rate && request.burst_ms == 0 {
         return Err(ControlError::usage("name a rate or a burst to change"));
+    }
+    if !names_rate && before.is_empty() {
+        return Err(ControlError::usage("the object has no limits; name a rate"));
     }
     let burst_of = |limit: Option<Limit>| match (request.burst_ms, limit) {
         (0, Some(limit)) => limit.burst_ms(),
@@ -206,9 +210,6 @@ fn changed(before: LimitSet, request: &SetQosRequest) -> Result<LimitSet, Contro
             })?),
         };
         after.set(aspect, limit);
-    }
-    if after.is_empty() && before.is_empty() {
-        return Err(ControlError::usage("the object has no limits; name a rate"));
     }
     Ok(after)
 }
@@ -275,6 +276,8 @@ mod tests {
         );
         let kept = after(second, &SetQosRequest { iops: Some(7), ..request() });
         assert_eq!(plan(second, kept), ["iops: 7/s with a burst of 500 ms"]);
+        let nothing = SetQosRequest { iops: Some(0), ..request() };
+        assert!(after(LimitSet::default(), &nothing).is_empty(), "a repeated removal is fine");
         let none = SetQosRequest { iops: Some(0), write_bandwidth_bytes: Some(0), ..request() };
         assert!(after(second, &none).is_empty());
     }
@@ -284,7 +287,6 @@ mod tests {
         let refused = [
             request(),
             SetQosRequest { burst_ms: 500, ..request() },
-            SetQosRequest { iops: Some(0), ..request() },
             SetQosRequest { iops: Some(u64::MAX), ..request() },
             SetQosRequest { iops: Some(1), burst_ms: 9, ..request() },
         ];

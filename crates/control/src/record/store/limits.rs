@@ -150,14 +150,13 @@ mod tests {
     #[test]
     fn limits_end_with_their_objects() {
         let volume = |pool: &str, id| Limited::Volume(VolumeRef { pool: pool.into(), id });
-        let mut config = Config::default();
-        config.limits = vec![
+        let limits = vec![
             record(Limited::Export("e".into()), 1),
             record(volume("p", 1), 2),
             record(Limited::Pool("p".into()), 3),
             record(volume("q", 1), 4),
         ];
-        let mut config = config.without_stale_limits();
+        let mut config = Config { limits, ..Config::default() }.without_stale_limits();
         assert_eq!(config.limits.len(), 3, "there is no export e");
         config.forget_pool_limits("p");
         assert_eq!(config.limits, [record(volume("q", 1), 4)]);

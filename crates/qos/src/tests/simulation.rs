@@ -310,3 +310,12 @@ fn a_large_request_is_not_overtaken_for_ever() {
     assert!(served[2] >= 20, "{served:?}");
     assert!(served[0] >= 100, "{served:?}");
 }
+
+#[test]
+fn one_core_gets_the_burst_that_the_others_do_not_use() {
+    let mut world = World::new(IOPS, limit(160), 16, 1, one_io());
+    world.run(Nanos(20 * TICK.0));
+    world.queues[3].demand = PER_STEP_MAX;
+    world.run(Nanos(10 * TICK.0));
+    assert!((16..=18).contains(&world.queues[3].served), "{}", world.queues[3].served);
+}

@@ -227,8 +227,8 @@ impl MapState {
         number
     }
 
-    /// Notes the parts of volumes that a record gives other clusters, or begins to share. A change of the state of a
-    /// cluster needs the lock of its only part, which notes the part.
+    /// Notes the parts of volumes that a record gives other clusters, or begins to share. A change of a whole cluster
+    /// needs the lock of its only part, which notes the part. A partial cluster is in no view.
     fn revoke(&mut self, change: &Change) {
         let revoked = &mut self.changes.revoked;
         match change {

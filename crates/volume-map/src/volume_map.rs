@@ -104,6 +104,13 @@ impl VolumeMap {
         self.state.tables.serving(id)
     }
 
+    /// Returns the blocks of a volume that accept requests: without a growth whose record is not stable. `None` without
+    /// such a volume.
+    #[must_use]
+    pub fn usable_blocks(&self, id: VolumeId) -> Option<u64> {
+        self.volume(id).map(|volume| self.state.usable_blocks(volume, id))
+    }
+
     /// Returns all volumes that are not being deleted, in the order of their identifiers.
     pub fn volumes(&self) -> impl Iterator<Item = (VolumeId, &Volume)> {
         let volumes = self.state.tables.volumes.iter();

@@ -56,6 +56,8 @@ struct Entered {
 struct InPart {
     part: u32,
     blocks: Blocks,
+    /// The block of the volume after the request.
+    end: u64,
 }
 
 impl DirectQueue {
@@ -117,9 +119,11 @@ impl DirectQueue {
             Op::Write { at, data, .. } => (*at, data.len(), true),
             Op::Flush | Op::Deallocate { .. } | Op::WriteZeroes { .. } => return None,
         };
-        let InPart { part, blocks } = self.in_part(at, bytes)?;
+        let InPart { part, blocks, end } = self.in_part(at, bytes)?;
         let half = self.section.enter(&self.below.grace);
-        let Some(direct) = self.find(part, is_write) else {
+        // The size may change until the request is in the section.
+        let is_in = end <= self.view.blocks.load(Ordering::Acquire);
+        let Some(direct) = self.find(part, is_write).filter(|_| is_in) else {
             self.section.leave(half);
             return None;
         };
@@ -151,19 +155,19 @@ impl DirectQueue {
         let (count, rest) = (bytes as u64 >> size.shift(), bytes & (size.bytes() as usize - 1));
         let (part, first) = (at.0 / self.cluster_blocks, at.0 % self.cluster_blocks);
         let end = at.0.checked_add(count)?;
-        let is_in =
-            first + count <= self.cluster_blocks && end <= self.view.blocks.load(Ordering::Acquire);
-        if count == 0 || rest != 0 || !is_in {
+        if count == 0 || rest != 0 || first + count > self.cluster_blocks {
             return None;
         }
         let blocks = Blocks { first: first as u16, count: count as u16 };
-        Some(InPart { part: u32::try_from(part).ok()?, blocks })
+        Some(InPart { part: u32::try_from(part).ok()?, blocks, end })
     }
 
     /// Returns the cluster of a part for an I/O that is in the section.
     fn find(&self, part: u32, is_write: bool) -> Option<Direct> {
         let grace = &self.below.grace;
-        if !self.section.is_open() || grace.is_closed() || (is_write && grace.holds_writes()) {
+        // After a lost write, no other write may be acknowledged: the device may still execute the lost one.
+        let is_held = is_write && (grace.holds_writes() || grace.has_lost_write());
+        if !self.section.is_open() || grace.is_closed() || is_held {
             return None;
         }
         self.view.get(part).filter(|direct| direct.is_writable || !is_write)

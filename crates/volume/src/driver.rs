@@ -18,17 +18,17 @@ use strake_block::{
 use strake_ondisk::LOG_PAYLOAD_MAX;
 use strake_reactor::{CoreHandle, Poller, Receiver, Sender, Sleep, Turn};
 use strake_units::Nanos;
-use strake_volume_map::{Epoch, OperationId, Ring, VolumeId, VolumeMap};
+use strake_volume_map::{Epoch, Error, OperationId, Ring, VolumeId, VolumeMap};
 
 use crate::direct_queue::is_lost;
 use crate::grace::Grace;
 use crate::layout::Layout;
 use crate::limits::{
     ADVANCES_NEAR_FULL, ADVANCES_PER_TURN, DEVICE_DEPTH, HOST_RECORD_BYTES, LOG_RESERVE_BLOCKS,
-    RECOUNT_LEAVES, REQUESTS_PER_TURN,
+    RECOUNT_LEAVES, REQUESTS_PER_TURN, USERS_POLL,
 };
 use crate::log::Log;
-use crate::request::Control;
+use crate::request::{Answer, Control, Request};
 use crate::slab::Slab;
 use crate::store::{Opened, transfer_bytes};
 
@@ -107,6 +107,8 @@ pub(crate) struct Driver {
     ending: Ending,
     /// Requests of operators in progress.
     operator_requests: usize,
+    /// Requests of operators that wait for one in progress to end.
+    deferred: VecDeque<(Request, mpsc::Sender<Result<Answer, Error>>)>,
     sweeps: Sweeps,
 }
 
@@ -144,6 +146,7 @@ impl Driver {
             directs: Directs::new(grace),
             ending: Ending::No,
             operator_requests: 0,
+            deferred: VecDeque::new(),
             sweeps: Sweeps::after_start(),
         }
     }
@@ -266,6 +269,7 @@ impl Driver {
 impl Drop for Driver {
     /// Answers all requests, so that no user waits for ever.
     fn drop(&mut self) {
+        self.directs.close();
         self.abort_requests();
         self.wake_users();
     }
@@ -308,11 +312,15 @@ impl Poller for Driver {
             || !self.paced.is_empty()
             || self.root.as_ref().is_some_and(|root| root.is_due(&self.operations))
             || self.map.is_recounting()
-            || self.directs.are_awaited(&self.map)
             || (self.map.woken().is_some() && self.advances_allowed() > 0)
             || self.ports.iter().flatten().any(|port| !port.requests.is_empty());
         if has_work {
             sleep.never();
+        }
+        // Users complete their I/Os on their own cores, and wake no other.
+        let is_ending = !matches!(self.ending, Ending::No | Ending::Ended);
+        if is_ending || self.directs.are_awaited(&self.map) {
+            sleep.until(Nanos(self.now.0 + USERS_POLL.0));
         }
         if let Some(since) = self.starved.iter().map(|(_, since)| since.0).min() {
             sleep.until(Nanos(since + self.sweeps.starved_limit().0));

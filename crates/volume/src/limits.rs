@@ -60,6 +60,9 @@ pub const DISCARDS_PER_TURN: usize = 256;
 /// Maximum clusters of one discard in progress.
 pub const DISCARD_WINDOW: u32 = 64;
 
+/// Time between two looks of the pool core at I/Os of users that it waits for.
+pub const USERS_POLL: Nanos = Nanos(20_000);
+
 /// Bytes of one I/O during a start or a checkpoint.
 pub const TRANSFER_BYTES: usize = 1 << 20;
 

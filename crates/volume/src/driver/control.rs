@@ -39,11 +39,21 @@ impl Driver {
             return 0;
         }
         while self.operator_requests < OPERATOR_REQUESTS_MAX
-            && let Ok(message) = self.control.try_recv()
+            && let Some((request, reply)) = self.deferred.pop_front()
         {
             count += 1;
+            self.take_request(request, reply);
+        }
+        while let Ok(message) = self.control.try_recv() {
+            count += 1;
             match message {
-                Control::Request { request, reply } => self.take_request(request, reply),
+                Control::Request { request, reply }
+                    if self.operator_requests < OPERATOR_REQUESTS_MAX =>
+                {
+                    self.take_request(request, reply);
+                }
+                // The end of the pool and new queues do not wait for requests in progress.
+                Control::Request { request, reply } => self.deferred.push_back((request, reply)),
                 Control::Open { volume, reply } => self.open_volume(volume, &reply),
                 Control::Connect { volume, requests, replies, wake, section } => {
                     let (outstanding, has_answers) = (0, false);

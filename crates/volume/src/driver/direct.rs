@@ -18,7 +18,8 @@ pub(super) struct Directs {
     sections: Vec<Arc<Section>>,
     /// The views of volumes that have devices.
     views: BTreeMap<VolumeId, Arc<View>>,
-    /// The epoch of I/Os that enter sections now. `None` without sections.
+    /// The epoch of I/Os that enter sections now. Those between the end of the epoch and the next flip count in it too.
+    /// `None` without sections.
     present: Option<Epoch>,
     /// The epoch and the half of I/Os from before the last flip.
     older: Option<(Epoch, Half)>,
@@ -32,7 +33,7 @@ impl Directs {
 
     /// Returns the view of a volume for its devices.
     pub(super) fn view(&mut self, map: &VolumeMap, id: VolumeId) -> Option<&Arc<View>> {
-        let blocks = map.volume(id)?.blocks;
+        let blocks = map.usable_blocks(id)?;
         let parts = map.shape().clusters_of(blocks);
         Some(self.views.entry(id).or_insert_with(|| Arc::new(View::new(blocks, parts))))
     }
@@ -40,8 +41,8 @@ impl Directs {
     /// Publishes the sizes of volumes after a change of whole volumes.
     pub(super) fn refresh_sizes(&mut self, map: &VolumeMap) {
         self.views.retain(|id, view| {
-            let Some(volume) = map.volume(*id) else { return false };
-            view.blocks.store(volume.blocks, Ordering::Release);
+            let Some(blocks) = map.usable_blocks(*id) else { return false };
+            view.blocks.store(blocks, Ordering::Release);
             true
         });
     }
@@ -50,6 +51,7 @@ impl Directs {
     pub(super) fn connect(&mut self, map: &mut VolumeMap, section: Arc<Section>) {
         self.forget_gone();
         self.present.get_or_insert_with(|| map.enter());
+        self.grace.hold_writes(must_hold(map));
         section.open();
         self.sections.push(section);
     }
@@ -92,7 +94,8 @@ impl Directs {
     }
 
     /// Removes from the views what the map revoked, and then ends epochs without I/Os. Returns the number of changes.
-    /// Called in each turn, after all calls of the map, and before I/Os are sent.
+    /// Called in each turn, after all calls of the map, and before I/Os are sent. No answer of a turn follows from a
+    /// record that is appended in the same turn.
     pub(super) fn settle(&mut self, map: &mut VolumeMap) -> usize {
         for revoked in map.revoked() {
             match revoked {
@@ -111,7 +114,7 @@ impl Directs {
         if self.present.is_none() {
             return 0;
         }
-        let is_held = map.is_held(Ring::LEADER) || map.is_read_only();
+        let is_held = must_hold(map);
         if is_held != self.grace.holds_writes() {
             self.grace.hold_writes(is_held);
         }
@@ -140,4 +143,9 @@ impl Directs {
     fn forget_gone(&mut self) {
         self.sections.retain(|section| !section.is_gone());
     }
+}
+
+/// True if writes must pass the pool core.
+fn must_hold(map: &VolumeMap) -> bool {
+    map.is_held(Ring::LEADER) || map.is_read_only()
 }

@@ -311,3 +311,123 @@ fn a_pool_ends_after_the_io_of_its_users() {
         assert_eq!(pending.poll().expect("it answers"), Some(()));
     }
 }
+
+#[test]
+fn a_pool_core_does_not_sleep_while_its_end_waits_for_users() {
+    for is_quit in [false, true] {
+        let (mut world, layout, _, mut user) = prepared();
+        let rule = stop(&world, &layout, Ops::WRITE);
+        user.submit(1, write_op(0, &[3], CACHED));
+        world.device.plan().remove(rule);
+        let pool = world.pool();
+        let _pending = if is_quit { pool.begin_quit() } else { pool.begin_stop() };
+        (0..1000).for_each(|_| world.turn());
+        assert_eq!(user.poll(1 << 41).len(), 1, "the last I/O leaves its section");
+        assert!(!world.sleeps_forever(), "the pool core is not woken: is_quit {is_quit}");
+    }
+}
+
+#[test]
+fn a_larger_size_is_published_only_when_it_is_stable() {
+    let (mut world, _, volume, user) = prepared();
+    let device = world.device_of(volume);
+    let before = device.info().blocks;
+    let slow = Rule::new(Ops::WRITE, Effect::Delay(Nanos(4_000_000)));
+    world.device.plan().add(slow);
+    let policy = crate::SpacePolicy::default();
+    let created = world.send(Request::Create { name: name("b"), blocks: 64, policy });
+    world.turn();
+    world.turn();
+    let grown = world.send(Request::Resize { volume, blocks: 64 * 50, tail: crate::Tail::Discard });
+    world.until(|_| created.poll().expect("runs")).expect("created");
+    assert!(grown.poll().expect("runs").is_none(), "the growth is not stable");
+    assert_eq!(device.info().blocks, before);
+    drop(user);
+}
+
+/// A queue that loses its I/Os.
+#[derive(Default)]
+struct Losing(Option<Io>);
+
+impl IoQueue for Losing {
+    fn submit(&mut self, io: Io) -> Result<(), Io> {
+        self.0 = Some(io);
+        Ok(())
+    }
+
+    fn ring_doorbell(&mut self, _now: Nanos) {}
+
+    fn poll(&mut self, _now: Nanos, batch: &mut CompletionBatch) {
+        if let Some(Io { token, op }) = self.0.take() {
+            batch.push_parts(token, op, Err(strake_block::IoError::new(IoErrorKind::Timeout)));
+        }
+    }
+
+    fn readiness(&self) -> Readiness {
+        Readiness::Poll
+    }
+}
+
+#[test]
+fn a_lost_write_ends_direct_writes_before_a_turn_of_the_pool_core() {
+    let device = drive(64, 1);
+    let layout = Arc::new(small(&*device, 64, 64));
+    let below = Below { device, layout: Arc::clone(&layout), grace: Arc::new(Grace::new()) };
+    let (view, section) = (Arc::new(View::new(640, 10)), Arc::new(Section::new()));
+    section.open();
+    view.add(1, Direct { cluster: ClusterId(7), is_writable: true });
+    let queue = Box::<Losing>::default();
+    let mut queue = DirectQueue::new(queue, &below, view, Arc::clone(&section), 8);
+    let io = |token, block| Io { token: Token(token), op: write_op(block, &[1], CACHED) };
+    assert!(queue.submit(io(11, 65)).is_ok());
+    let mut done = CompletionBatch::new(4);
+    queue.poll(Nanos(0), &mut done);
+    assert!(below.grace.has_lost_write());
+    assert!(
+        matches!(queue.submit(io(12, 65)), Err(Back::ForPool(_))),
+        "the retry of a lost write may be overwritten by the lost write"
+    );
+}
+
+#[test]
+fn new_blocks_are_not_written_before_the_growth_is_stable() {
+    let (mut world, _) = world();
+    let volume = world.create_volume("vm1", 32);
+    world.write(volume, 0, &[1; 32], CACHED).expect("written");
+    world.snapshot(volume, "s");
+    // The copy of a shared partial cluster is whole.
+    world.write(volume, 0, &[2], CACHED).expect("written");
+    world.write(volume, 1, &[2], CACHED).expect("written");
+    let mut user = User::of(&mut world, volume);
+    assert!(user.is_direct(&mut world, write_op(0, &[3], CACHED)));
+    world.device.plan().add(Rule::new(Ops::WRITE, Effect::Delay(Nanos(4_000_000))));
+    let policy = crate::SpacePolicy::default();
+    let created = world.send(Request::Create { name: name("b"), blocks: 64, policy });
+    world.turn();
+    world.turn();
+    let grown = world.send(Request::Resize { volume, blocks: 64, tail: crate::Tail::Discard });
+    world.until(|_| created.poll().expect("runs")).expect("created");
+    // The part becomes known again.
+    world.read(volume, 0, 1);
+    user.submit(1, write_op(40, &[77], CACHED));
+    let done = user.poll(1 << 41).len();
+    assert!(grown.poll().expect("runs").is_none(), "the growth is not stable");
+    assert_eq!(done, 0, "a block beyond the stable end was written and acknowledged");
+}
+
+#[test]
+fn the_end_of_a_pool_does_not_wait_for_requests_of_operators() {
+    let (mut world, layout, volume, mut user) = prepared();
+    let rule = stop(&world, &layout, Ops::WRITE);
+    user.submit(1, write_op(0, &[3], CACHED));
+    world.device.plan().remove(rule);
+    // Each snapshot waits for the write of the user.
+    let snapshot = |at| Request::Snapshot { volumes: vec![(volume, name(&format!("s{at}")))] };
+    let pending: Vec<_> = (0..20).map(|at| world.send(snapshot(at))).collect();
+    (0..1000).for_each(|_| world.turn());
+    let quit = world.pool().begin_quit();
+    (0..10).for_each(|_| world.turn());
+    assert_eq!(user.poll(1 << 41).len(), 1);
+    world.until(|_| quit.poll().expect("it answers"));
+    drop(pending);
+}

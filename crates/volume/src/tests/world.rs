@@ -142,6 +142,13 @@ impl<B: Below> World<B> {
         }
     }
 
+    /// True if the pool core may sleep without an end.
+    pub(super) fn sleeps_forever(&mut self) -> bool {
+        let mut sleep = strake_reactor::Sleep::new();
+        self.poller.as_mut().expect("the pool runs").sleep(&mut sleep);
+        !sleep.is_never() && sleep.deadline().is_none() && sleep.fds() == 0
+    }
+
     /// Takes turns until `get` has a value.
     pub(super) fn until<T>(&mut self, mut get: impl FnMut(&mut Self) -> Option<T>) -> T {
         for _ in 0..2_000_000 {

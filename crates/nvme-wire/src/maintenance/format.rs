@@ -133,7 +133,7 @@ pub fn format(nsid: u32, number: u8, erase: Erase) -> AdminCommand {
     AdminCommand { nsid, dwords: [dword, 0, 0, 0, 0, 0], time_s: TIME_S, ..plain }
 }
 
-/// The command of a namespace with these values, as [`format`] returns it; `None` for every other command.
+/// The command of a namespace with these values, as [`format()`] returns it; `None` for every other command.
 #[must_use]
 pub fn of_dword(nsid: u32, dword: u32) -> Option<AdminCommand> {
     let erase = Erase::ALL.into_iter().find(|erase| *erase as u32 == dword >> 9 & 0b111)?;

@@ -19,7 +19,7 @@ use strake_export_nvmet::{Export, Target, TargetConfig, TlsKey};
 use strake_nvme_auth::Names;
 use strake_nvme_tcp::pdu::{Digests, IcReq};
 use strake_nvme_wire::{Cqe, Sgl, Status};
-use strake_reactor::{CoreConfig, CoreThread};
+use strake_reactor::{CoreConfig, CoreHandle, CoreThread};
 use strake_tls::channel::Failure;
 use strake_tls::{Channel, Client, TlsError};
 use strake_units::{BlockSize, CoreIndex, Nanos};
@@ -109,6 +109,11 @@ impl Machine {
 
     pub fn dial(&self) -> Host {
         Host::dial(self)
+    }
+
+    /// The data cores.
+    pub fn handles(&self) -> Vec<CoreHandle> {
+        self.cores.iter().map(CoreThread::handle).collect()
     }
 
     /// True if a data core sleeps.

@@ -9,6 +9,7 @@ use strake_api::v1::{
 use strake_units::MemberSet;
 use strake_wording::{Text, replace, say, show};
 
+use crate::commands::pools::Pools;
 use crate::control::Control;
 use crate::error::ControlError;
 use crate::exports::exposure::exposed;
@@ -21,6 +22,7 @@ use crate::record::access::{Before, Exposure};
 use crate::remedy::{job, split, state_remedy};
 
 mod machine;
+mod pools;
 
 /// Percentage of the rated endurance from which a drive should be replaced soon.
 const WEAR_WARNING: u32 = 90;
@@ -89,6 +91,8 @@ impl Control {
         checks.extend(hooks.iter().map(of_hook));
         let drives = self.list_drives()?;
         checks.extend(drives.iter().flat_map(of_drive));
+        let pools = Pools::of(self).list_pools()?.pools;
+        checks.extend(pools.iter().map(pools::of_pool));
         let arrays = self.with(|m| m.arrays())?;
         checks.extend(arrays.iter().filter_map(|array| of_neighbours(array, &drives)));
         let host = self.with(|m| m.drives.machine().clone())?;

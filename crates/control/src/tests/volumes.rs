@@ -15,7 +15,7 @@ use strake_units::{CoreIndex, Lba};
 use super::{Testbed, check_refused, exports, nbd, nvme_tcp};
 use crate::control::Control;
 use crate::error::ControlErrorKind::{Exists, NotFound, Refused, State, Usage};
-use crate::state::pool::PoolSlot;
+use crate::state::pool::{OfflinePool, PoolSlot};
 
 const MIB: u64 = 1 << 20;
 
@@ -364,4 +364,21 @@ fn an_array_that_may_have_a_pool_is_not_used_otherwise() {
         let destroy = DestroyArrayRequest { name: "tank".into(), ..Default::default() };
         check_refused(bed.destroy_array(&destroy), State, "yet");
     }
+}
+
+#[test]
+fn the_doctor_checks_each_pool() {
+    let bed = bed();
+    let check = |name: &str| {
+        let found = bed.doctor().expect("it answers").checks;
+        found.into_iter().find(|check| check.name == name).expect("it is checked")
+    };
+    assert_eq!(check("pool/p").state, "ok");
+    let why = "both headers of its pool are damaged".to_owned();
+    let offline = PoolSlot::Offline(OfflinePool { known: None, why });
+    let online = bed.with(|m| std::mem::replace(&mut m.running[0].pool, offline));
+    let found = check("pool of array/tank");
+    assert_eq!(found.state, "failed");
+    assert!(found.what.contains("both headers"), "{found:?}");
+    drop(online);
 }

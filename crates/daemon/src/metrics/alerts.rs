@@ -5,14 +5,16 @@
 
 mod arrays;
 mod drives;
+mod pools;
 mod services;
 
 use strake_wording::Text;
 
 /// The groups of all alerts.
-pub const GROUPS: [Group; 3] = [
+pub const GROUPS: [Group; 4] = [
     Group { name: "strake-arrays", alerts: arrays::ALERTS },
     Group { name: "strake-drives", alerts: drives::ALERTS },
+    Group { name: "strake-pools", alerts: pools::ALERTS },
     Group { name: "strake-services", alerts: services::ALERTS },
 ];
 

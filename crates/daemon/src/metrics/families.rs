@@ -302,7 +302,8 @@ pub const FAMILIES: &[Family] = &[
     }),
     gauge("strake_pool_state", "1 for the current state of a pool.", |s, to| {
         for pool in &s.pools {
-            to.say(&[("pool", &pool.name), ("state", &pool.state)], 1);
+            // A pool whose header cannot be read has no name, so the array tells such pools apart.
+            to.say(&[("array", &pool.array), ("pool", &pool.name), ("state", &pool.state)], 1);
         }
     }),
     gauge("strake_pool_size_bytes", "Space of a pool for volumes.", |s, to| {

@@ -73,10 +73,11 @@ guest_boot() {
     answer=${answer#ready }
 }
 
-# guest WORD...: has the guest do something, which must succeed; what it printed is in `answer`.
+# guest WORD...: has the guest do something, which must succeed within `patience` seconds [default: 120]; what it printed
+# is in `answer`.
 guest() {
     echo "$*" >&"$to_guest"
-    read -r -t 120 -u "$from_guest" answer || fail "the guest does not answer to: $*"
+    read -r -t "${patience:-120}" -u "$from_guest" answer || fail "the guest does not answer to: $*"
     [[ $answer == done* ]] || fail "the guest, $*: $answer"
     answer=${answer#done }
 }

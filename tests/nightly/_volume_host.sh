@@ -32,7 +32,7 @@ poll() {
     done
 }
 
-there() { poll "namespace $1" device "$1"; }
+there() { poll "namespace $1" device "$1" || { grep . /sys/block/nvme*/nsid; dmesg | grep -i nvme | tail -n 8; return 1; }; }
 absent() { ! device "$1"; }
 gone() { poll "namespace $1 is gone" absent "$1"; }
 

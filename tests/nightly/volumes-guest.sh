@@ -11,24 +11,24 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 . tests/nightly/_guest.sh
 guest_needs nvme mkfs.ext4 e2fsck resize2fs mkfs.xfs xfs_repair xfs_growfs fstrim blkdiscard setpriv
-parts=" ${PARTS:-database trim kills grow full} "
+read -ra parts <<<"${PARTS:-database trim kills grow full}"
 kills=${1:-20}
 postgres=$(find /usr/lib/postgresql -name pg_amcheck -printf '%h\n' 2>/dev/null | sort -V | tail -n 1)
-[[ $parts != *" database "* || -n $postgres ]] || skip "PostgreSQL is not installed (Debian: postgresql)"
+[[ " ${parts[*]} " != *" database "* || -n $postgres ]] || skip "PostgreSQL is not installed (Debian: postgresql)"
 guest_programs strake-cli strake-daemon
 STRAKE_BIN_DIR=$programs
 # shellcheck source=tests/e2e/_lib.sh
 . tests/e2e/_lib.sh
 
 host=nqn.2014-08.org.nvmexpress:uuid:6f1bd6b4-4bd2-4d55-a3a5-8c3a4f0a7e12
+nqn=nqn.2014-08.org.nvmexpress:volumes
 declare -A told=()
 listen=127.0.0.1:0
-chosen() { [[ $parts == *" $1 "* ]]; }
 
 # offer NAME NSID: the volume or snapshot becomes a namespace.
 offer() {
     expect 0 strake export create "data/$1" --name "$1" --via nvme-tcp --listen "$listen" --allow-host "$host" \
-        --namespace "$2"
+        --namespace "$2" --nqn "$nqn"
     listen=$(export_value "$1" "['listen']")
 }
 # volume NAME SIZE NSID [OPTION]: creates it, and offers it.
@@ -46,7 +46,6 @@ start_daemon
 expect 0 strake array create tank --level 6 --drives "$drive_list" --strip 64k --block-size 4096
 expect 0 strake pool create data tank
 volume first 320M 1
-nqn=$(export_value first "['nqn']")
 cat >"$work/guest.sh" <<GUEST
 export POSTGRES=$postgres
 . /host$PWD/tests/nightly/_volume_host.sh
@@ -267,9 +266,7 @@ full() {
     drop reserved huge
 }
 
-for part in database trim kills grow full; do
-    ! chosen "$part" || "$part"
-done
+for part in "${parts[@]}"; do "$part"; done
 guest_ends
 stop_daemon
 start_daemon

@@ -68,6 +68,7 @@ pub const NIGHTLY: [Step; 27] = [
     Step { name: "host with TLS in a guest", run: |root| nightly_script(root, "nvme-tls-guest") },
     Step { name: "NVMe/TCP target in a guest", run: |root| nightly_script(root, "nvmet-guest") },
     Step { name: "taken drives in a guest", run: |root| nightly_script(root, "nvme-take-guest") },
+    Step { name: "volumes in a guest", run: |root| nightly_script(root, "volumes-guest") },
     Step { name: "Debian package", run: |root| release_script(root, "package") },
     Step {
         name: "p99 beside drives that hang",

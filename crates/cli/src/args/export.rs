@@ -114,8 +114,8 @@ pub struct Create {
     /// repeated.
     #[arg(long, value_name = "NQN")]
     pub allow_host: Vec<String>,
-    /// NQN of the NVMe subsystem [default: derived from the UUID of the array or pool]. Exports with the same address
-    /// and the same hosts can share a subsystem. Each export is a namespace of the subsystem.
+    /// NQN of the NVMe subsystem [default: derived from the UUID of the array, or of the volume]. Exports with the same
+    /// address and the same hosts can share a subsystem. Each export is a namespace of the subsystem.
     #[arg(long)]
     pub nqn: Option<String>,
     /// Namespace identifier in the subsystem [default: the lowest free number].

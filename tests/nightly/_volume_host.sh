@@ -32,7 +32,7 @@ poll() {
     done
 }
 
-there() { poll "namespace $1" device "$1" || { grep . /sys/block/nvme*/nsid; dmesg | grep -i nvme | tail -n 8; return 1; }; }
+there() { poll "namespace $1" device "$1" || { dmesg | grep -i nvme | tail -n 8; return 1; }; }
 absent() { ! device "$1"; }
 gone() { poll "namespace $1 is gone" absent "$1"; }
 
@@ -70,7 +70,9 @@ begin() {
             >/tmp/ctl 2>&1 || { tail -n 8 /tmp/ctl "/tmp/pg$1.log"; return 1; }
 }
 finish() { as "$POSTGRES/pg_ctl" -D "/tmp/data$1/pg" -w -t 120 -m fast stop 2>&1; }
-fill() { as "$POSTGRES/pgbench" -i -s "$2" -h /tmp -p "543$1" postgres >/tmp/fill 2>&1 || { tail -n 5 /tmp/fill; return 1; }; }
+fill() {
+    as "$POSTGRES/pgbench" -i -s "$2" -h /tmp -p "543$1" postgres >/tmp/fill 2>&1 || { tail -n 5 /tmp/fill; return 1; }
+}
 load() {
     as "$POSTGRES/pgbench" -n -c 4 -T 3000 -h /tmp -p "543$1" postgres </dev/null >/tmp/load 2>&1 &
     echo $! >/tmp/load.pid
@@ -90,7 +92,9 @@ consistent() {
     as "$POSTGRES/pg_amcheck" -h /tmp -p "543$1" --install-missing --heapallindexed postgres >/tmp/amcheck 2>&1 ||
         { tail -n 5 /tmp/amcheck; return 1; }
 }
-checksums() { as "$POSTGRES/pg_checksums" -c -D "/tmp/data$1/pg" >/tmp/sums 2>&1 || { tail -n 5 /tmp/sums; return 1; }; }
+checksums() {
+    as "$POSTGRES/pg_checksums" -c -D "/tmp/data$1/pg" >/tmp/sums 2>&1 || { tail -n 5 /tmp/sums; return 1; }
+}
 recovered() { grep -q 'redo done' "/tmp/pg$1.log"; }
 
 # writes DIR: in the background, writes files and removes some. The ledger of DIR has the checksum of each file that

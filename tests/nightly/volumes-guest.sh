@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # PostgreSQL, ext4 and XFS of a Linux host in the guest use volumes of a pool on RAID 6 over NVMe/TCP: a group snapshot
 # of the data and the log of a database under load, clones on which a second instance starts, a rollback, fstrim,
-# kill -9 of straked under load, volumes that grow, and a full pool. Ends with a line of JSON.
+# kill -9 of straked under load, volumes that were made larger, and a full pool. Ends with a line of JSON.
 #
 # Usage: tests/nightly/volumes-guest.sh [KILLS]      [default: 20]
 #
@@ -38,8 +38,7 @@ withdraw() { expect 0 strake export remove "$1" --force; }
 drop() { local it; for it in "$@"; do withdraw "$it"; expect 0 strake volume destroy "data/$it" --yes; done; }
 used() { expect 0 strake pool show data --output json; json "it['used_bytes']"; }
 uses_less() { [[ $(used) -le $1 ]]; }
-uptime_of_script() { printf '%4d s' "$SECONDS"; }
-step() { say "$(uptime_of_script): $*"; }
+step() { say "$(printf '%4d s' "$SECONDS"): $*"; }
 
 make_drives 6 512MiB
 start_daemon
@@ -221,13 +220,20 @@ kills() {
     drop ext xfs
 }
 
+# An export keeps the size that its volume had when it was created.
 grow() {
     volume larger 320M 11
     local filesystem size=320
     for filesystem in ext4 xfs; do
         guest make "$filesystem" 11 larger
+        guest write larger 64
+        guest leave larger
+        withdraw larger
+        guest gone 11
         size=$((size + 128))
         expect 0 strake volume resize data/larger "${size}M"
+        offer larger 11
+        guest at 11 larger
         guest size 11 $((size << 20))
         guest grow "$filesystem" 11 larger
         guest write larger $((size - 128))
@@ -235,7 +241,7 @@ grow() {
         guest clean "$filesystem" 11
     done
     told[grown]=$size
-    step "ext4 and XFS grow with their volume, to $size MiB"
+    step "ext4 and XFS grow after their volume, to $size MiB"
     drop larger
 }
 

@@ -44,7 +44,8 @@ make_drives 6 512MiB
 start_daemon
 expect 0 strake array create tank --level 6 --drives "$drive_list" --strip 64k --block-size 4096
 expect 0 strake pool create data tank
-volume first 320M 1
+# The subsystem, and with it the connection of the host, ends with its last namespace.
+volume anchor 16M 32
 cat >"$work/guest.sh" <<GUEST
 export POSTGRES=$postgres
 . /host$PWD/tests/nightly/_volume_host.sh
@@ -56,6 +57,7 @@ guest connect "${listen##*:}" "$nqn" "$host"
 
 database() {
     local before at_snapshot after
+    volume first 320M 1
     volume log 320M 2
     guest make ext4 1 data1
     guest make xfs 2 wal1

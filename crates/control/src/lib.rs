@@ -39,6 +39,7 @@ pub mod drives;
 mod error;
 pub mod events;
 mod exports;
+mod finding;
 mod history;
 mod hooks;
 pub mod limits;

@@ -2,7 +2,7 @@
 
 use strake_api::v1::DoctorCheck;
 
-use crate::commands::doctor::{Finding, check, fine};
+use crate::finding::{Finding, check, fine};
 
 /// A measure that limits the damage by a fault of this process.
 #[derive(Clone, Debug, PartialEq, Eq)]

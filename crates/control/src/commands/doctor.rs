@@ -13,13 +13,14 @@ use crate::commands::pools::Pools;
 use crate::control::Control;
 use crate::error::ControlError;
 use crate::exports::exposure::exposed;
+use crate::finding::{Finding, check, fine};
 use crate::hooks::refusals;
 use crate::manager::Manager;
 use crate::measures::Measure;
 use crate::policy::advice::spare_next;
 use crate::policy::spares::fits;
 use crate::record::access::{Before, Exposure};
-use crate::remedy::{job, split, state_remedy};
+use crate::remedy::{job, state_remedy};
 
 mod machine;
 mod pools;
@@ -33,45 +34,10 @@ const WEAR_FAILED: u32 = 100;
 /// Temperature in degrees Celsius from which drives slow down or fail early. The usual operating limit is 70.
 const TEMPERATURE_WARNING: i32 = 70;
 
-/// The result of a check.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Finding {
-    Ok,
-    Warning,
-    Failed,
-}
-
-impl Finding {
-    const fn word(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Warning => "warning",
-            Self::Failed => "failed",
-        }
-    }
-}
-
-/// Builds a check. `next` is the remedy, empty without one.
-pub(crate) fn check(
-    name: impl Into<String>,
-    finding: Finding,
-    what: impl Into<String>,
-    next: impl Into<Text>,
-) -> (Finding, DoctorCheck) {
-    let (next_action, remedy) = split(next);
-    let (state, name, what) = (finding.word().to_owned(), name.into(), what.into());
-    (finding, DoctorCheck { name, state, what, next_action, remedy })
-}
-
 /// Converts a problem into a check.
 fn of_problem(name: String, finding: Finding, problem: Problem) -> (Finding, DoctorCheck) {
     let Problem { what, next_action: words, remedy: parts, .. } = problem;
     check(name, finding, what, Text { words, parts })
-}
-
-/// Builds a check without a problem.
-pub(crate) fn fine(name: impl Into<String>, what: impl Into<String>) -> (Finding, DoctorCheck) {
-    check(name, Finding::Ok, what, "")
 }
 
 type Checks = Vec<(Finding, DoctorCheck)>;

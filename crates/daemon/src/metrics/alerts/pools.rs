@@ -46,8 +46,8 @@ pub const ALERTS: &[Alert] = &[
         expr: r#"strake_pool_state{state="offline"} == 1"#,
         hold: "15s",
         summary: "The pool of array {{ $labels.array }} is offline",
-        meaning: "The pool could not be opened, so none of its volumes is served. Its array continues to run. The output \
-            of strake doctor has the reason.",
+        meaning: "The pool could not be opened, so none of its volumes is served. Its array continues to run. The \
+            output of strake doctor has the reason.",
         remedy: see_pools,
         trial: Trial {
             series: &[

@@ -102,7 +102,7 @@ impl Connection {
         Ok(Self {
             device,
             peer: new.peer,
-            facts: connection_slot.export.facts.with(agreement),
+            facts: connection_slot.export.facts_now().with(agreement),
             lane: at.lane,
             intake: Intake::Header,
             requests: Requests::new(),

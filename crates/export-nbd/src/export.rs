@@ -146,11 +146,18 @@ impl strake_export_net::Export for Served {
 }
 
 impl Served {
+    /// The facts of a new connection: a volume may have grown since the export was added.
+    pub(crate) fn facts_now(&self) -> Facts {
+        let mut facts = self.facts;
+        facts.terms.bytes = self.device.info().bytes();
+        facts
+    }
+
     fn offer(&self) -> Offer {
         Offer {
             name: self.name.clone(),
             description: self.description.clone(),
-            bytes: self.facts.terms.bytes,
+            bytes: self.facts_now().terms.bytes,
             flags: self.facts.flags(),
             block_bytes: self.facts.terms.block.bytes(),
             preferred_bytes: self.facts.preferred_bytes(),

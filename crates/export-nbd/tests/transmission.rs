@@ -386,3 +386,41 @@ fn disconnecting_ends_what_was_begun() {
     assert!(there == data);
     host.stop();
 }
+
+/// A device that grows.
+struct Growing {
+    ram: RamDevice,
+    blocks: std::sync::atomic::AtomicU64,
+}
+
+impl BlockDevice for Growing {
+    fn info(&self) -> strake_block::DeviceInfo {
+        let blocks = self.blocks.load(std::sync::atomic::Ordering::SeqCst);
+        strake_block::DeviceInfo { blocks, ..self.ram.info() }
+    }
+
+    fn open_queue(
+        &self,
+        core: strake_units::CoreIndex,
+        depth: u32,
+    ) -> Result<Box<dyn strake_block::IoQueue>, strake_block::DeviceError> {
+        self.ram.open_queue(core, depth)
+    }
+}
+
+#[test]
+fn a_new_connection_sees_the_size_of_a_device_that_grew() {
+    let host = Host::start();
+    let ram = RamDevice::new(512, BlockSize::B4096);
+    let growing = Arc::new(Growing { ram, blocks: 256.into() });
+    host.export("volume", Arc::clone(&growing) as Arc<dyn BlockDevice>);
+    let mut before = Client::simple(&host.socket(), "volume");
+    growing.blocks.store(512, std::sync::atomic::Ordering::SeqCst);
+    let data = pattern(4 * KIB);
+    assert_ne!(before.write(0, 1 << 20, &data), 0, "a client keeps the size that it knows");
+    let mut after = Client::simple(&host.socket(), "volume");
+    assert_eq!(after.write(0, 1 << 20, &data), 0);
+    assert!(after.read_simple(1 << 20, 4 * KIB as u32) == Ok(data));
+    drop((before, after));
+    host.stop();
+}

@@ -118,8 +118,8 @@ impl Pools<'_> {
         Ok(with_space(view, space, status.cluster_bytes))
     }
 
-    /// Changes the size of a volume. An export keeps the size that the volume had when the export was created or the
-    /// daemon was started.
+    /// Changes the size of a volume. New connections over NBD see the new size. An export over NVMe/TCP keeps the size
+    /// that the volume had when the export was created or the daemon was started.
     ///
     /// # Errors
     /// If there is no such volume, or a smaller size is not permitted or the volume is exported.

@@ -655,6 +655,12 @@ pub struct Array {
     /// The parts of next_action.
     #[prost(message, repeated, tag = "47")]
     pub remedy: ::prost::alloc::vec::Vec<TextPart>,
+    /// The name of the pool on the array; empty without a pool, or if the header of the pool cannot be read.
+    #[prost(string, tag = "51")]
+    pub pool: ::prost::alloc::string::String,
+    /// "online", "read-only" or "offline", as the pool has it; empty without a pool.
+    #[prost(string, tag = "52")]
+    pub pool_state: ::prost::alloc::string::String,
 }
 /// A drive or operation that a start waits for.
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -1249,6 +1255,7 @@ pub struct GetPoolRequest {
 #[serde(default)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DestroyPoolRequest {
+    /// The pool. With force, also the array of a pool whose header cannot be read, so that it has no name.
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
     #[prost(bool, tag = "2")]
@@ -1420,7 +1427,7 @@ pub struct ClearQosRequest {
 #[serde(default)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct VolumeChange {
-    /// "created", "changed", "destroyed", "unchanged", or "planned" for a dry run.
+    /// "created", "changed", "renamed", "destroyed", "unchanged", or "planned" for a dry run.
     #[prost(string, tag = "1")]
     pub result: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "2")]
@@ -1498,6 +1505,19 @@ pub struct SetVolumeRequest {
     /// 0 for no quota.
     #[prost(uint64, optional, tag = "3")]
     pub quota_bytes: ::core::option::Option<u64>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RenameVolumeRequest {
+    /// The volume or snapshot, as POOL/NAME.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// Its new name in its pool, without the pool.
+    #[prost(string, tag = "2")]
+    pub new_name: ::prost::alloc::string::String,
+    #[prost(bool, tag = "3")]
+    pub dry_run: bool,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -2878,7 +2898,7 @@ pub struct TextPart {
     /// empty, in capitals or "...", or, of a member, 4294967295.
     #[prost(
         oneof = "text_part::Part",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 59, 73, 74, 75, 76, 77, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 60, 61, 62, 63, 64, 65, 66, 67, 68, 69, 70, 71, 72, 85, 86, 87, 88"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 59, 73, 74, 75, 76, 77, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 60, 61, 62, 63, 64, 65, 66, 67, 68, 69, 70, 71, 72, 85, 86, 87, 88, 92"
     )]
     #[serde(flatten)]
     pub part: ::core::option::Option<text_part::Part>,
@@ -3053,6 +3073,8 @@ pub mod text_part {
         GetQos(super::GetQosRequest),
         #[prost(message, tag = "88")]
         ClearQos(super::ClearQosRequest),
+        #[prost(message, tag = "92")]
+        RenameVolume(super::RenameVolumeRequest),
     }
 }
 /// Wait until an array reaches a state; the client gets the array again and again.
@@ -9954,6 +9976,28 @@ pub mod volume_service_client {
                 .insert(GrpcMethod::new("strake.v1.VolumeService", "SetVolume"));
             self.inner.unary(req, path, codec).await
         }
+        /// Gives a volume or snapshot another name in its pool. Its exports keep serving.
+        pub async fn rename_volume(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RenameVolumeRequest>,
+        ) -> std::result::Result<tonic::Response<super::VolumeChange>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/strake.v1.VolumeService/RenameVolume",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("strake.v1.VolumeService", "RenameVolume"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Destroys a volume or snapshot. Its space returns in the background.
         pub async fn destroy_volume(
             &mut self,
@@ -10112,6 +10156,11 @@ pub mod volume_service_server {
         async fn set_volume(
             &self,
             request: tonic::Request<super::SetVolumeRequest>,
+        ) -> std::result::Result<tonic::Response<super::VolumeChange>, tonic::Status>;
+        /// Gives a volume or snapshot another name in its pool. Its exports keep serving.
+        async fn rename_volume(
+            &self,
+            request: tonic::Request<super::RenameVolumeRequest>,
         ) -> std::result::Result<tonic::Response<super::VolumeChange>, tonic::Status>;
         /// Destroys a volume or snapshot. Its space returns in the background.
         async fn destroy_volume(
@@ -10429,6 +10478,51 @@ pub mod volume_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = SetVolumeSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/strake.v1.VolumeService/RenameVolume" => {
+                    #[allow(non_camel_case_types)]
+                    struct RenameVolumeSvc<T: VolumeService>(pub Arc<T>);
+                    impl<
+                        T: VolumeService,
+                    > tonic::server::UnaryService<super::RenameVolumeRequest>
+                    for RenameVolumeSvc<T> {
+                        type Response = super::VolumeChange;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RenameVolumeRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as VolumeService>::rename_volume(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RenameVolumeSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

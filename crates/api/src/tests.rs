@@ -125,6 +125,7 @@ fn the_descriptor_names_every_call() {
             "VolumeService.GetVolume",
             "VolumeService.ResizeVolume",
             "VolumeService.SetVolume",
+            "VolumeService.RenameVolume",
             "VolumeService.DestroyVolume",
             "VolumeService.CreateSnapshots",
             "VolumeService.CloneSnapshot",

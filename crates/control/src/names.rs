@@ -21,6 +21,11 @@ pub(crate) fn pool_key(array: &str) -> String {
     format!("the pool of array {array}")
 }
 
+/// The key that reserves the name of a pool.
+pub(crate) fn pool_name_key(name: &str) -> String {
+    format!("pool {name}")
+}
+
 /// True if `asked` means the array with this name and UUID. A text in the form of a UUID is never a name, so the UUID
 /// of one array cannot match the name of another.
 pub(crate) fn is_called(asked: &str, name: &str, uuid: &str) -> bool {

@@ -124,6 +124,7 @@ const CALLS: [(Role, &[&str]); 3] = [
             "PoolService/CreatePool",
             "PoolService/DestroyPool",
             "VolumeService/DestroyVolume",
+            "VolumeService/RenameVolume",
             "VolumeService/RollbackVolume",
         ],
     ),

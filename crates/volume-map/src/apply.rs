@@ -293,6 +293,10 @@ impl Tables {
                     volume.policy = *policy;
                 }
             }
+            VolumesChange::Rename { volume, name } => {
+                self.known(*volume)?;
+                self.rename_volume(*volume, name);
+            }
         }
         Ok(())
     }

@@ -69,6 +69,11 @@ impl VolumeMap {
                 self.state.writable(volume)?;
                 Body::Leader(Leader::new(LeaderKind::SetPolicy { volume, policy }))
             }
+            Request::Rename { volume, name } => {
+                self.state.serving(volume)?;
+                self.state.check_name(&name)?;
+                Body::Leader(Leader::new(LeaderKind::Rename { volume, name }))
+            }
             Request::Snapshot { volumes } => self.snapshot(volumes)?,
             Request::Rollback { volume, snapshot } => {
                 self.state.check_snapshot(snapshot)?;

@@ -199,6 +199,11 @@ fn put_volumes(out: &mut Writer, change: &VolumesChange) {
             out.u32(volume.0);
             out.policy(*policy);
         }
+        VolumesChange::Rename { volume, name } => {
+            out.u8(24);
+            out.u32(volume.0);
+            out.name(name);
+        }
     }
 }
 
@@ -273,6 +278,7 @@ fn get_volumes(from: &mut Reader<'_>, kind: u8) -> Result<VolumesChange, Error> 
             VolumesChange::Size { volume: get_volume(from, "volume")?, blocks: from.u64("blocks")? }
         }
         23 => VolumesChange::Policy { volume: get_volume(from, "volume")?, policy: from.policy()? },
+        24 => VolumesChange::Rename { volume: get_volume(from, "volume")?, name: from.name()? },
         _ => return Err(ErrorKind::Field { name: "kind", recorded: u64::from(kind) }.into()),
     })
 }

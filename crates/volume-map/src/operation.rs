@@ -143,6 +143,13 @@ pub enum Request {
         /// The new space policy.
         policy: SpacePolicy,
     },
+    /// Gives a volume or snapshot another name.
+    Rename {
+        /// The volume.
+        volume: VolumeId,
+        /// The new name.
+        name: Name,
+    },
     /// Writes a root, so that the log can be trimmed.
     Checkpoint,
 }

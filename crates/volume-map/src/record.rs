@@ -118,6 +118,13 @@ pub enum VolumesChange {
         /// The new space policy.
         policy: SpacePolicy,
     },
+    /// A volume has a new name.
+    Rename {
+        /// The volume.
+        volume: VolumeId,
+        /// The new name.
+        name: Name,
+    },
 }
 
 /// The limits and the reservation of a volume.

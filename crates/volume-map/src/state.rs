@@ -244,10 +244,11 @@ impl MapState {
                 | VolumesChange::Size { volume, .. }
                 | VolumesChange::Delete(volume)
                 | VolumesChange::Gone(volume) => revoked.push(Revoked::Volume(*volume)),
-                // A snapshot, whose leaves a clone shares, has no writes.
+                // A snapshot, whose leaves a clone shares, has no writes. A name is no part of the map of a volume.
                 VolumesChange::Create { .. }
                 | VolumesChange::Clone { .. }
-                | VolumesChange::Policy { .. } => {}
+                | VolumesChange::Policy { .. }
+                | VolumesChange::Rename { .. } => {}
             },
             // A leaf that is copied was shared.
             Change::CopyLeaf { .. }

@@ -198,10 +198,26 @@ impl Tables {
             return;
         };
         volume.is_dying = true;
-        if let Some(count) = self.names.get_mut(&volume.name) {
+        let name = volume.name.clone();
+        self.free_name(&name);
+    }
+
+    /// Gives a volume another name. The name of a volume that is being deleted is not in use.
+    pub(crate) fn rename_volume(&mut self, id: VolumeId, name: &Name) {
+        let Some(volume) = self.volume_mut(id) else { return };
+        let before = std::mem::replace(&mut volume.name, name.clone());
+        if !volume.is_dying {
+            self.free_name(&before);
+            *self.names.entry(name.clone()).or_default() += 1;
+        }
+    }
+
+    /// Ends one use of a name.
+    fn free_name(&mut self, name: &Name) {
+        if let Some(count) = self.names.get_mut(name) {
             *count -= 1;
             if *count == 0 {
-                self.names.remove(&volume.name);
+                self.names.remove(name);
             }
         }
     }

@@ -65,6 +65,13 @@ pub enum Request {
         /// The new policy.
         policy: SpacePolicy,
     },
+    /// Gives a volume or snapshot another name.
+    Rename {
+        /// The volume.
+        volume: VolumeId,
+        /// The new name.
+        name: Name,
+    },
     /// Returns the space and all volumes of the pool.
     Status,
     /// Returns the space of a volume. One request walks a part of the map of the volume: [`SpacePart::next`] says where

@@ -389,6 +389,9 @@ requests! {
         .flag(r.thick == Some(true), "--thick")
         .flag(r.thick == Some(false), "--thin")
         .value("--quota", r.quota_bytes.map(quota)) => volume(&r.name), false;
+    RenameVolume RenameVolumeRequest |r| line("volume rename")
+        .needed(&r.name)
+        .choice("", &r.new_name, "NEW_NAME") => volume(&r.name), r.dry_run;
     DestroyVolume DestroyVolumeRequest |r| line("volume destroy").needed(&r.name) => volume(&r.name), r.dry_run;
     CreateSnapshots CreateSnapshotsRequest |r| line("snapshot create").words(&pairs(&r.snapshots))
         => volume(r.snapshots.first().map_or("", |new| new.volume.as_str())), r.dry_run;

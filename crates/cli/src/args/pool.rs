@@ -30,10 +30,11 @@ pub enum PoolVerb {
         watch: Watch,
     },
     /// Destroy a pool. Afterwards, the array is free. ALL DATA OF THE POOL ARE LOST. The command is refused while a
-    /// volume is exported.
+    /// volume is exported. A pool whose header cannot be read has no name: name its array, with --force.
     #[command(after_help = "Examples:
   strake pool destroy data --dry-run
   strake pool destroy data --force
+  strake pool destroy tank --force --dry-run
   strake pool destroy data --force --yes")]
     Destroy(Destroy),
 }
@@ -61,10 +62,10 @@ pub struct Create {
 /// `strake pool destroy`.
 #[derive(Debug, Args)]
 pub struct Destroy {
-    /// Name of the pool.
+    /// Name of the pool, or of the array of a pool whose header cannot be read.
     #[arg(value_name = "POOL")]
     pub name: String,
-    /// Also destroy the volumes and snapshots of the pool.
+    /// Also destroy the volumes and snapshots of the pool. Needed for a pool that is offline.
     #[arg(long)]
     pub force: bool,
     /// Do not ask for confirmation.

@@ -39,6 +39,11 @@ pub enum VolumeVerb {
   strake volume set data/vm1 --thin --quota 8G
   strake volume set data/vm1 --quota none")]
     Set(Set),
+    /// Give a volume or snapshot another name in its pool. Its exports keep serving.
+    #[command(after_help = "Examples:
+  strake volume rename data/vm1 web
+  strake volume rename data/before friday --dry-run")]
+    Rename(Rename),
     /// Destroy a volume or snapshot. ITS DATA ARE LOST. Snapshots and clones of a destroyed volume remain. The space
     /// returns in the background. The command is refused while the volume is exported.
     #[command(after_help = "Examples:
@@ -184,6 +189,20 @@ pub struct Destroy {
     /// Do not ask for confirmation.
     #[arg(long)]
     pub yes: bool,
+    /// Print the plan, and change nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// `strake volume rename`.
+#[derive(Debug, Args)]
+pub struct Rename {
+    /// The volume or snapshot, POOL/NAME.
+    #[arg(value_name = "VOLUME")]
+    pub name: String,
+    /// The new name, without the pool or with the same pool.
+    #[arg(value_name = "NEW_NAME")]
+    pub new_name: String,
     /// Print the plan, and change nothing.
     #[arg(long)]
     pub dry_run: bool,

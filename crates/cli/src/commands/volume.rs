@@ -1,7 +1,7 @@
 //! `strake volume ...`.
 
 use crate::args::parse::NewSize;
-use crate::args::volume::{CloneSnapshot, Create, Destroy, List, Resize, Set, VolumeVerb};
+use crate::args::volume::{CloneSnapshot, Create, Destroy, List, Rename, Resize, Set, VolumeVerb};
 use crate::commands::confirm::{self, Question};
 use crate::commands::warn;
 use crate::connect::Connection;
@@ -13,7 +13,8 @@ use std::path::Path;
 use strake_api::v1::volume_service_client::VolumeServiceClient;
 use strake_api::v1::{
     CloneSnapshotRequest, CreateVolumeRequest, DestroyVolumeRequest, GetVolumeRequest,
-    ListVolumesRequest, ResizeVolumeRequest, SetVolumeRequest, Volume, VolumeChange,
+    ListVolumesRequest, RenameVolumeRequest, ResizeVolumeRequest, SetVolumeRequest, Volume,
+    VolumeChange,
 };
 use strake_units::ByteSize;
 use tonic::transport::Channel;
@@ -33,6 +34,11 @@ pub async fn run(verb: VolumeVerb, socket: &Path, out: &Output) -> Result<Exit, 
         VolumeVerb::Create(arguments) => create(arguments, socket).await?,
         VolumeVerb::Resize(arguments) => resize(arguments, socket).await?,
         VolumeVerb::Set(arguments) => set(arguments, socket).await?,
+        VolumeVerb::Rename(Rename { name, new_name, dry_run }) => {
+            let request = RenameVolumeRequest { name: named(name)?, new_name, dry_run };
+            let mut volumes = Connection::open(socket).await?.volumes();
+            volumes.rename_volume(request).await?.into_inner()
+        }
         VolumeVerb::Destroy(Destroy { name, yes, dry_run }) => {
             let mut volumes = Connection::open(socket).await?.volumes();
             destroy(&mut volumes, named(name)?, yes, dry_run).await?

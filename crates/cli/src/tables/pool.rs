@@ -42,7 +42,7 @@ pub fn list(answer: &ListPoolsResponse, width: usize) -> String {
 fn reasons(pools: &[Pool], width: usize) -> String {
     let with_reason = pools.iter().filter(|pool| !pool.reason.is_empty());
     let line = |pool: &Pool| {
-        let reason = format!("{}: {}: {}", pool.name, pool.state, pool.reason);
+        let reason = format!("{}: {}: {}", title(pool), pool.state, pool.reason);
         format!("\n{}", sentence(&reason, width))
     };
     with_reason.map(line).collect()
@@ -81,6 +81,14 @@ pub fn show(pool: &Pool, width: usize) -> String {
     out
 }
 
+/// The name of a pool in a sentence. A pool whose header cannot be read has none.
+fn title(pool: &Pool) -> String {
+    if pool.name.is_empty() {
+        return format!("pool of array {}", pool.array);
+    }
+    format!("pool {}", pool.name)
+}
+
 /// The numbers of volumes and snapshots.
 fn holds(pool: &Pool) -> String {
     let deleting = match pool.deleting {
@@ -96,6 +104,9 @@ fn holds(pool: &Pool) -> String {
 #[must_use]
 pub fn loss(pool: Option<&Pool>, name: &str) -> String {
     match pool {
+        Some(pool) if pool.state == "offline" => {
+            format!("all volumes and snapshots of the {} are lost", title(pool))
+        }
         Some(pool) => {
             let used = size(pool.used_bytes);
             format!("{} with {used} of data are lost", holds(pool))
@@ -114,7 +125,7 @@ pub fn change(change: &PoolChange, width: usize) -> String {
         "planned" => "Dry run. Would:",
         result => result,
     };
-    let mut out = sentence(&format!("pool {}: {what}", pool.name), width);
+    let mut out = sentence(&format!("{}: {what}", title(pool)), width);
     steps(&mut out, &change.plan, width);
     if change.result == "created" {
         field(&mut out, "array", &pool.array, width);

@@ -21,6 +21,7 @@ pub fn array(array: &Array, clock: &Clock, width: usize) -> String {
     if !array.level.is_empty() {
         shape(array, width, &mut out);
     }
+    field(&mut out, "pool", &pool(array), width);
     field(&mut out, "exports", &array.exports.join(", "), width);
     for progress in &array.progress {
         field(&mut out, &progress.job, &job::progress(progress), width);
@@ -271,4 +272,14 @@ fn notes(array: &Array, member: &Member) -> String {
         notes.push(note);
     }
     notes.join("\n")
+}
+
+/// The pool on an array; empty without one.
+fn pool(array: &Array) -> String {
+    match (array.pool.as_str(), array.pool_state.as_str()) {
+        (_, "") => String::new(),
+        ("", state) => format!("{state}; its header cannot be read"),
+        (name, "online") => name.to_owned(),
+        (name, state) => format!("{name} ({state})"),
+    }
 }

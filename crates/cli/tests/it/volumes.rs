@@ -81,6 +81,10 @@ fn every_verb_reaches_its_call() {
         ("volume set data/vm1 --thin --quota none", "thick: Some(false), quota_bytes: Some(0)"),
         ("volume set data/vm1 --quota 1G", "thick: None, quota_bytes: Some(1073741824)"),
         (
+            "volume rename data/vm1 web --dry-run",
+            "RenameVolumeRequest { name: \"data/vm1\", new_name: \"web\", dry_run: true",
+        ),
+        (
             "volume destroy data/vm1 --yes",
             "DestroyVolumeRequest { name: \"data/vm1\", dry_run: false",
         ),

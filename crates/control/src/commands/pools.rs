@@ -13,7 +13,7 @@ use crate::events::{EventKind, Note};
 use crate::exports::limits_in_use::limits_message;
 use crate::limits::POOL_OPEN_LIMIT;
 use crate::manager::Manager;
-use crate::names::{array_key, check_array_name, fresh_uuid, is_called, pool_key};
+use crate::names::{array_key, check_array_name, fresh_uuid, is_called, pool_key, pool_name_key};
 use crate::record::store::Limited;
 use crate::remedy::{not_among, remove_export};
 use crate::state::pool::{Handle, OfflinePool, PoolSlot};
@@ -47,7 +47,9 @@ impl Pools<'_> {
             let at = m.find_running(&request.array)?;
             let uuid = m.running[at].uuid();
             let array = m.running[at].array.name().to_string();
-            let keys = vec![array_key(&array), array_key(&uuid), pool_key(&uuid)];
+            // The name is reserved, because a pool that is being created is not known yet.
+            let name_key = pool_name_key(name.as_str());
+            let keys = vec![array_key(&array), array_key(&uuid), pool_key(&uuid), name_key];
             if is_same(&m.running[at], &name) {
                 return Ok((Plan::Unchanged(uuid), keys));
             }
@@ -136,7 +138,7 @@ impl Pools<'_> {
     pub fn destroy_pool(&self, request: &DestroyPoolRequest) -> Result<PoolChange, ControlError> {
         let (at, reserved) = self.control.reserve(|m| {
             m.check_open()?;
-            let running = &m.running[find_pool(m, &request.name)?];
+            let running = &m.running[find_doomed(m, request)?];
             let (uuid, array) = (running.uuid(), running.array.name().to_string());
             let keys = vec![array_key(&array), array_key(&uuid), pool_key(&uuid)];
             Ok(((uuid, array), keys))
@@ -152,15 +154,18 @@ impl Pools<'_> {
             self.control.with(|m| put_pool_status(m, &handle, status))?;
         }
         let (view, device) = self.control.run(|m| check_destroy_pool(m, &uuid, request.force))?;
-        let name = view.name.clone();
+        let name = title(&view);
         let mut plan = Vec::new();
+        if view.state == "offline" {
+            plan.push(format!("lose all volumes and snapshots of the {name}: {}", view.reason));
+        }
         if view.volumes + view.snapshots > 0 {
             let (volumes, snapshots) = (view.volumes, view.snapshots);
             plan.push(format!(
                 "destroy {volumes} volumes and {snapshots} snapshots with their data"
             ));
         }
-        plan.push(format!("erase the header of pool {name}; array {array} is free afterwards"));
+        plan.push(format!("erase the header of the {name}; array {array} is free afterwards"));
         let change = |result: &str| PoolChange {
             result: result.to_owned(),
             pool: Some(view.clone()),
@@ -170,15 +175,16 @@ impl Pools<'_> {
         if request.dry_run {
             return Ok(change("planned"));
         }
-        let known = Some((name.clone(), view.uuid.clone()));
-        let gone = OfflinePool { known, why: "the pool is being destroyed".to_owned() };
+        let why = "the pool is being destroyed".to_owned();
         let slot = self.control.run(|m| {
             let at = m.find_running(&uuid)?;
+            let known = m.running[at].pool.known().map(|(name, pool)| (name.into(), pool.into()));
+            let gone = OfflinePool { known, why };
             Ok(std::mem::replace(&mut m.running[at].pool, PoolSlot::Offline(gone)))
         })?;
         if !stop_pool(slot) {
             let what = format!(
-                "pool {name} was not destroyed: I/O of array {array} does not complete; repair the array, restart \
+                "{name} was not destroyed: I/O of array {array} does not complete; repair the array, restart \
                  the daemon and repeat the command"
             );
             return Err(ControlError::new(ControlErrorKind::Silent, what));
@@ -195,14 +201,9 @@ impl Pools<'_> {
             search_pool(self.control, &uuid)?;
             return Err(error.into());
         }
-        let what = format!("pool {name} of array {array} was destroyed");
         self.forget_limits(|config| config.forget_pool_limits(&view.uuid))?;
         drop(reserved);
-        self.control.events().record(Note::new(
-            EventKind::PoolDestroyed,
-            format!("pool/{name}"),
-            what,
-        ));
+        self.control.events().record(note_of_destroyed(&view));
         Ok(change("destroyed"))
     }
 
@@ -306,9 +307,15 @@ pub(crate) fn refuse_pool(running: &Running, what: &str) -> Result<(), ControlEr
                 ));
                 Err(ControlError::refused(text.run(destroy)))
             }
-            None => Err(ControlError::refused(format!(
-                "array {array} {what}: it has a pool that this version cannot open"
-            ))),
+            None => {
+                let name = array.to_string();
+                let destroy = DestroyPoolRequest { name, force: true, ..Default::default() };
+                let text = say(format!(
+                    "array {array} {what}: it has a pool whose header cannot be read; repair the array, or, to lose \
+                     the pool: "
+                ));
+                Err(ControlError::refused(text.run(destroy)))
+            }
         },
     }
 }
@@ -438,6 +445,60 @@ fn pool_change(manager: &Manager, result: &str, uuid: &str) -> Result<PoolChange
     })
 }
 
+/// Returns the index in `running` of the array whose pool a request destroys: the pool has this name, or, with `force`,
+/// the array has it and its pool has no readable name.
+fn find_doomed(manager: &Manager, request: &DestroyPoolRequest) -> Result<usize, ControlError> {
+    let asked = &request.name;
+    let called = |r: &Running| is_called(asked, r.array.name(), &r.uuid());
+    let array = manager.running.iter().position(called);
+    let array = array.map(|at| (at, &manager.running[at]));
+    let by_name = find_pool(manager, asked);
+    match (by_name, array) {
+        (Ok(_), Some((_, array))) if array.pool.is_nameless() => Err(ControlError::state(format!(
+            "{asked} is the name of a pool, and of an array with a pool whose header cannot be read; use the UUID \
+                 of the pool, or the UUID {} of the array",
+            array.uuid()
+        ))),
+        (Err(_), Some((_, array))) if array.pool.is_nameless() && !request.force => {
+            let what =
+                format!("the pool of array {asked} is offline, so its volumes are not known");
+            let error = ControlError::refused(what);
+            Err(error.unless(Amendment::Force, "; to lose them: "))
+        }
+        (Err(_), Some((at, array))) if array.pool.is_nameless() => Ok(at),
+        (by_name, _) => by_name,
+    }
+}
+
+/// The pool in a sentence: a pool whose header cannot be read has no name.
+fn title(view: &api::Pool) -> String {
+    match view.name.as_str() {
+        "" => format!("pool of array {}", view.array),
+        name => format!("pool {name}"),
+    }
+}
+
+fn note_of_destroyed(view: &api::Pool) -> Note {
+    let api::Pool { name, array, .. } = view;
+    let (object, what) = match name.as_str() {
+        "" => (format!("array/{array}"), format!("the pool of array {array} was destroyed")),
+        _ => (format!("pool/{name}"), format!("pool {name} of array {array} was destroyed")),
+    };
+    Note::new(EventKind::PoolDestroyed, object, what)
+}
+
+/// Returns the names of the exports of volumes of the pool of an array. They name the pool by its UUID, and an
+/// unreadable one by its array.
+fn exports_of_pool(manager: &Manager, running: &Running) -> Vec<String> {
+    if let Some((_, pool)) = running.pool.known() {
+        return manager.records.pool_exports(pool);
+    }
+    let uuid = running.uuid();
+    let exports = manager.records.exports.iter();
+    let exports = exports.filter(|e| e.array == uuid && e.volume.is_some());
+    exports.map(|e| e.name.clone()).collect()
+}
+
 /// Returns the pool to destroy and the device of its array, if this is allowed.
 fn check_destroy_pool(
     manager: &Manager,
@@ -446,11 +507,11 @@ fn check_destroy_pool(
 ) -> Result<(api::Pool, std::sync::Arc<dyn strake_block::BlockDevice>), ControlError> {
     let running = &manager.running[manager.find_running(uuid)?];
     let gone = || ControlError::state("the pool has changed; try again");
-    let (name, pool) = running.pool.known().ok_or_else(gone)?;
-    let exports = manager.records.pool_exports(pool);
+    let name = title(&slot_message(running).ok_or_else(gone)?);
+    let exports = exports_of_pool(manager, running);
     if let Some(first) = exports.first() {
         let text = say(format!(
-            "volumes of pool {name} are exported as {}; first remove the export: ",
+            "volumes of the {name} are exported as {}; first remove the export: ",
             exports.join(", ")
         ));
         return Err(ControlError::refused(text.run(remove_export(first))));
@@ -458,7 +519,7 @@ fn check_destroy_pool(
     let view = match &running.pool {
         PoolSlot::Online(online) => pool_message(running, online),
         _ if !force => {
-            let what = format!("pool {name} is offline, so its volumes are not known");
+            let what = format!("{name} is offline, so its volumes are not known");
             let error = ControlError::refused(what);
             return Err(error.unless(Amendment::Force, "; to lose them: "));
         }
@@ -466,7 +527,7 @@ fn check_destroy_pool(
     };
     let count = view.volumes + view.snapshots;
     if count > 0 && !force {
-        let what = format!("pool {name} has {count} volumes and snapshots with data");
+        let what = format!("{name} has {count} volumes and snapshots with data");
         let error = ControlError::refused(what);
         return Err(error.unless(Amendment::Force, "; destroy them first, or, to lose them: "));
     }

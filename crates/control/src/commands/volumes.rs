@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use strake_api::v1::{
     self as api, CreateVolumeRequest, DestroyVolumeRequest, GetVolumeRequest, ListVolumesRequest,
-    ResizeVolumeRequest, SetVolumeRequest, VolumeChange,
+    RenameVolumeRequest, ResizeVolumeRequest, SetVolumeRequest, VolumeChange,
 };
 use strake_qos::LimitSet;
 use strake_units::{ByteSize, Name};
@@ -197,6 +197,42 @@ impl Pools<'_> {
         Ok(VolumeChange { result: "changed".into(), volume, plan: Vec::new(), warnings })
     }
 
+    /// Gives a volume or snapshot another name. Its exports keep serving: they name it by its number.
+    ///
+    /// # Errors
+    /// If there is no such volume, or the new name is invalid or taken.
+    pub fn rename_volume(
+        &self,
+        request: &RenameVolumeRequest,
+    ) -> Result<VolumeChange, ControlError> {
+        let (asked, name) = split(&request.name)?;
+        let new = new_name(asked, &request.new_name)?;
+        let pool = self.in_pool(asked)?;
+        let row = pool.row(&name)?;
+        let before = self.control.with(|m| pool.view(row, &m.records))?;
+        if new == name {
+            let (result, volume) = ("unchanged".to_owned(), Some(before));
+            return Ok(VolumeChange { result, volume, plan: Vec::new(), warnings: Vec::new() });
+        }
+        pool.check_free(&new)?;
+        let (word, full) = (word_of(row.kind), format!("{}/{new}", pool.handle.name));
+        let plan = vec![format!("rename {word} {} to {full}", request.name)];
+        if request.dry_run {
+            let volume = Some(api::Volume { name: full, ..before });
+            return Ok(VolumeChange {
+                result: "planned".into(),
+                volume,
+                plan,
+                warnings: Vec::new(),
+            });
+        }
+        pool.change(Request::Rename { volume: row.id, name: new })?;
+        let what = format!("{word} {} was renamed to {full}", before.name);
+        self.tell_volume(EventKind::VolumeRenamed, &full, what);
+        let volume = self.volume_after(&pool, Some(row.id))?;
+        Ok(VolumeChange { result: "renamed".into(), volume, plan, warnings: Vec::new() })
+    }
+
     /// Destroys a volume or a snapshot. Its space returns in the background.
     ///
     /// # Errors
@@ -279,6 +315,20 @@ pub(crate) fn split(full: &str) -> Result<(&str, Name), ControlError> {
         })?;
     let name = name.parse().map_err(|e| ControlError::usage(format!("volume name: {e}")))?;
     Ok((pool, name))
+}
+
+/// Parses a new name, which may be with the pool of the volume.
+fn new_name(pool: &str, text: &str) -> Result<Name, ControlError> {
+    let name = match text.split_once('/') {
+        Some((other, name)) if other == pool => name,
+        Some((other, _)) => {
+            return Err(ControlError::usage(format!(
+                "new name: a volume of pool {pool} cannot move to pool {other}; give a name without a pool"
+            )));
+        }
+        None => text,
+    };
+    name.parse().map_err(|e| ControlError::usage(format!("new name: {e}")))
 }
 
 /// Returns the volume with this name.

@@ -147,6 +147,7 @@ kinds! {
         volumes serve only reads."
     PoolDestroyed "pool_destroyed" Warning "A pool was destroyed with all its volumes and snapshots."
     VolumeCreated "volume_created" Info "A volume or a clone was created."
+    VolumeRenamed "volume_renamed" Info "A volume or snapshot was given another name."
     VolumeChanged "volume_changed" Info "The reservation or the quota of a volume was changed."
     VolumeResized "volume_resized" Info "The size of a volume was changed."
     VolumeRolledBack "volume_rolled_back" Warning "A volume was given the content of a snapshot. Its later content is \

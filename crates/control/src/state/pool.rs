@@ -93,6 +93,11 @@ impl PoolSlot {
         }
     }
 
+    /// True for a pool whose header cannot be read.
+    pub(crate) fn is_nameless(&self) -> bool {
+        matches!(self, Self::Offline(OfflinePool { known: None, .. }))
+    }
+
     /// True if the array must be searched for a pool.
     pub(crate) const fn is_due(&self) -> bool {
         matches!(self, Self::Unknown | Self::Unread { .. })

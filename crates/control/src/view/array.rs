@@ -19,6 +19,7 @@ use crate::state::meters::Meter;
 use crate::state::offline::geometry_message;
 use crate::state::running::Running;
 use crate::state::start::Starting;
+use crate::view::pool::slot_message;
 use crate::view::stats::counters;
 
 /// The state of a job.
@@ -114,10 +115,13 @@ impl Running {
             }
             None => self.meters.grow = Meter::default(),
         }
+        let pool = slot_message(self).unwrap_or_default();
         let recovery = Some(self.recovery).filter(|recovery| recovery.crashed);
         api::Array {
             resync_bytes_at_start: self.resync_bytes_at_start,
             recovery: recovery.map_or_else(String::new, |recovery| recovery.to_string()),
+            pool: pool.name,
+            pool_state: pool.state,
             ..array_message(&status, self.fresh, jobs, exports)
         }
     }

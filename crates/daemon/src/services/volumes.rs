@@ -4,8 +4,8 @@ use strake_api::v1::volume_service_server::VolumeService;
 use strake_api::v1::{
     CloneSnapshotRequest, CompareVolumesRequest, CompareVolumesResponse, CreateSnapshotsRequest,
     CreateVolumeRequest, DestroyVolumeRequest, GetVolumeRequest, ListVolumesRequest,
-    ListVolumesResponse, ResizeVolumeRequest, RollbackVolumeRequest, SetVolumeRequest,
-    SnapshotsChange, Volume, VolumeChange,
+    ListVolumesResponse, RenameVolumeRequest, ResizeVolumeRequest, RollbackVolumeRequest,
+    SetVolumeRequest, SnapshotsChange, Volume, VolumeChange,
 };
 use strake_control::Pools;
 use strake_control::limits::SNAPSHOTS_MAX;
@@ -48,6 +48,12 @@ impl VolumeService for Shared {
     async fn set_volume(&self, request: Request<SetVolumeRequest>) -> Answer<VolumeChange> {
         check_text("name", &request.get_ref().name)?;
         self.command(request, |control, request| Pools::of(control).set_volume(request)).await
+    }
+
+    async fn rename_volume(&self, request: Request<RenameVolumeRequest>) -> Answer<VolumeChange> {
+        let r = request.get_ref();
+        check_texts(&[("name", &r.name), ("new_name", &r.new_name)])?;
+        self.command(request, |control, request| Pools::of(control).rename_volume(request)).await
     }
 
     async fn destroy_volume(&self, request: Request<DestroyVolumeRequest>) -> Answer<VolumeChange> {

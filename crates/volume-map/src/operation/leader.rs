@@ -1,4 +1,4 @@
-//! Operations of the leader that need no cut of running writes: create, clone, delete, grow and policies.
+//! Operations of the leader that need no cut of running writes: create, clone, delete, grow, policies and names.
 
 use crate::error::{Error, ErrorKind};
 use crate::ids::{Number, Ring, VolumeId};
@@ -16,6 +16,7 @@ pub(crate) enum LeaderKind {
     Delete { volume: VolumeId },
     Grow { volume: VolumeId, blocks: u64 },
     SetPolicy { volume: VolumeId, policy: SpacePolicy },
+    Rename { volume: VolumeId, name: Name },
 }
 
 /// One record of the leader.
@@ -95,7 +96,7 @@ impl Leader {
             LeaderKind::Delete { volume } | LeaderKind::SetPolicy { volume, .. } => {
                 map.needs.end(*volume, number);
             }
-            LeaderKind::Create { .. } | LeaderKind::Clone { .. } => {}
+            LeaderKind::Create { .. } | LeaderKind::Clone { .. } | LeaderKind::Rename { .. } => {}
         }
     }
 
@@ -153,6 +154,12 @@ impl Leader {
                 map.check_need(&[(*volume, need)])?;
                 let (volume, policy) = (*volume, *policy);
                 Ok((VolumesChange::Policy { volume, policy }, Done::Done))
+            }
+            LeaderKind::Rename { volume, name } => {
+                map.serving(*volume)?;
+                map.check_name(name)?;
+                let (volume, name) = (*volume, name.clone());
+                Ok((VolumesChange::Rename { volume, name }, Done::Done))
             }
         }
     }

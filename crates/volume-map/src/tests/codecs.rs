@@ -247,7 +247,7 @@ fn draw_change(chance: &mut Chance) -> Change {
     let name = || "N".parse().expect("a name");
     let next = |chance: &mut Chance| VolumeId(4 + chance.below(6) as u32);
     let volumes = |change| Change::Volumes(change, vec![Number(0), Number(1 << 40)]);
-    match chance.below(14) {
+    match chance.below(15) {
         0..=2 => {
             let base = chance.one_in(2).then(|| ClusterId(chance.below(6) as u32));
             let partial = Partial::over(base, SHAPE.cluster_blocks);
@@ -263,6 +263,7 @@ fn draw_change(chance: &mut Chance) -> Change {
         10 => volumes(VolumesChange::Snapshot(vec![(volume, next(chance), name())])),
         11 => volumes(VolumesChange::Rollback { volume, snapshot: volume, old: next(chance) }),
         12 => volumes(VolumesChange::Size { volume, blocks: chance.below(12) as u64 }),
+        13 => volumes(VolumesChange::Rename { volume, name: name() }),
         _ => volumes(VolumesChange::Create {
             volume: next(chance),
             name: name(),

@@ -112,6 +112,9 @@ impl Driver {
             Request::SetPolicy { volume, policy } => {
                 return self.change(MapRequest::SetPolicy { volume, policy }, reply);
             }
+            Request::Rename { volume, name } => {
+                return self.change(MapRequest::Rename { volume, name }, reply);
+            }
         };
         // A control thread that has stopped waiting needs no answer.
         let _ = reply.send(answer);

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use strake_block::{Durability, Op};
 use strake_raid::Level;
 use strake_testkit::Chance;
-use strake_units::{Lba, LbaRange};
+use strake_units::{Lba, LbaRange, Name};
 use strake_volume_map::{Error, Tail, VolumeId, VolumeKind};
 
 use super::below::{Below, Raid};
@@ -67,6 +67,8 @@ struct History<B> {
     world: World<B>,
     chance: Chance,
     volumes: BTreeMap<VolumeId, Content>,
+    /// The names of volumes, as far as they were reported.
+    names: BTreeMap<VolumeId, Name>,
     /// Blocks with a write in progress: they are left alone by others.
     busy: BTreeSet<(VolumeId, u64)>,
     writing: Vec<Writing>,
@@ -88,6 +90,7 @@ impl<B: Below> History<B> {
             world,
             chance: Chance::new(seed),
             volumes: BTreeMap::new(),
+            names: BTreeMap::new(),
             busy: BTreeSet::new(),
             writing: Vec::new(),
             flushing: Vec::new(),
@@ -189,7 +192,7 @@ impl<B: Below> History<B> {
         let snapshot = self.pick(Some(VolumeKind::Snapshot));
         let is_quiet =
             |this: &Self, id: VolumeId| !this.busy.iter().any(|(volume, _)| *volume == id);
-        let what = match (self.chance.below(8), writable, snapshot) {
+        let what = match (self.chance.below(9), writable, snapshot) {
             (0 | 1, ..) if self.volumes.len() < 6 => {
                 let blocks = 1 + self.chance.below(BLOCKS_MAX as usize) as u64;
                 let reserved = self.chance.one_in(5);
@@ -215,6 +218,10 @@ impl<B: Below> History<B> {
                     return;
                 }
                 Request::Delete { volume }
+            }
+            (8, ..) => {
+                let Some(volume) = self.pick(None) else { return };
+                Request::Rename { volume, name: name(&text) }
             }
             _ => Request::Checkpoint,
         };
@@ -319,6 +326,9 @@ impl<B: Below> History<B> {
                 content.blocks.resize(*blocks as usize, vec![0]);
             }
             (Request::Delete { volume }, Answer::Done) => drop(self.volumes.remove(volume)),
+            (Request::Rename { volume, name }, Answer::Done) => {
+                self.names.insert(*volume, name.clone());
+            }
             (Request::Checkpoint, Answer::Done) => {}
             (what, answer) => panic!("{what:?} gave {answer:?}"),
         }
@@ -427,6 +437,16 @@ impl<B: Below> History<B> {
         let (changing, copy) = changing.unzip();
         let (changing, copy) = (changing.as_ref(), copy.flatten());
         let rows = self.world.status().volumes;
+        for row in &rows {
+            let renamed = match changing {
+                Some(Request::Rename { volume, name }) if *volume == row.id => Some(name),
+                _ => None,
+            };
+            let before = self.names.insert(row.id, row.name.clone());
+            let is_known = before.is_none_or(|name| name == row.name);
+            let is_new = renamed == Some(&row.name);
+            assert!(is_known || is_new, "seed {}: {} has a wrong name", self.seed, row.id);
+        }
         let known: BTreeSet<_> = self.volumes.keys().copied().collect();
         let found: BTreeSet<_> = rows.iter().map(|row| row.id).collect();
         for gone in known.difference(&found) {

@@ -72,6 +72,34 @@ fn a_snapshot_keeps_its_content_and_a_clone_is_independent() {
 }
 
 #[test]
+fn a_renamed_volume_keeps_its_content_and_frees_its_name() {
+    let mut world = world();
+    let [one, two] = ["one", "two"].map(|text| world.create_volume(text, 64));
+    let snapshot = world.snapshot(one, "before");
+    world.write(one, 0, &[1], CACHED).expect("written");
+    let rename = |volume, text| Request::Rename { volume, name: name(text) };
+    let taken = world.ask(rename(one, "two")).expect_err("it has a volume");
+    assert_eq!(taken.kind, ErrorKind::NameTaken);
+    // Both begin before one is recorded.
+    let [first, second] =
+        [(one, "new"), (two, "new")].map(|(id, text)| world.send(rename(id, text)));
+    world.settle();
+    first.poll().expect("the pool runs").expect("it is answered").expect("the name was free");
+    let second = second.poll().expect("the pool runs").expect("it is answered");
+    assert_eq!(second.expect_err("the name is taken").kind, ErrorKind::NameTaken);
+    world.ask(rename(snapshot, "one")).expect("the previous name is free");
+    let mut world = world.reopen().expect("it opens");
+    let rows = world.status().volumes;
+    let names: Vec<_> = rows.iter().map(|row| (row.id, row.name.as_str())).collect();
+    assert_eq!(names, [(one, "new"), (two, "two"), (snapshot, "one")]);
+    assert_eq!((world.read(one, 0, 1), world.read(snapshot, 0, 1)), (vec![1], vec![0]));
+    let gone = world.ask(Request::Delete { volume: two }).map(|_| rename(two, "three"));
+    let gone = world.ask(gone.expect("it is deleted")).expect_err("it is gone");
+    assert_eq!(gone.kind, ErrorKind::NoVolume);
+    world.ask(rename(one, "two")).expect("the name of a deleted volume is free");
+}
+
+#[test]
 fn several_snapshots_are_taken_at_one_instant() {
     let mut world = world();
     let [data, log] = ["data", "log"].map(|text| world.create_volume(text, 64));

@@ -74,6 +74,9 @@ impl VolumeService for Fake {
     async fn set_volume(&self, request: Request<SetVolumeRequest>) -> Answer<VolumeChange> {
         self.volume(request.get_ref(), &request.get_ref().name)
     }
+    async fn rename_volume(&self, request: Request<RenameVolumeRequest>) -> Answer<VolumeChange> {
+        self.volume(request.get_ref(), &request.get_ref().name)
+    }
     async fn destroy_volume(&self, request: Request<DestroyVolumeRequest>) -> Answer<VolumeChange> {
         self.volume(request.get_ref(), &request.get_ref().name)
     }

@@ -449,7 +449,7 @@ fn pool_change(manager: &Manager, result: &str, uuid: &str) -> Result<PoolChange
 /// the array has it and its pool has no readable name.
 fn find_doomed(manager: &Manager, request: &DestroyPoolRequest) -> Result<usize, ControlError> {
     let asked = &request.name;
-    let called = |r: &Running| is_called(asked, r.array.name(), &r.uuid());
+    let called = |r: &Running| is_called(asked, r.array.name().as_str(), &r.uuid());
     let array = manager.running.iter().position(called);
     let array = array.map(|at| (at, &manager.running[at]));
     let by_name = find_pool(manager, asked);

@@ -83,9 +83,9 @@ fn a_renamed_volume_keeps_its_content_and_frees_its_name() {
     // Both begin before one is recorded.
     let [first, second] =
         [(one, "new"), (two, "new")].map(|(id, text)| world.send(rename(id, text)));
-    world.settle();
-    first.poll().expect("the pool runs").expect("it is answered").expect("the name was free");
-    let second = second.poll().expect("the pool runs").expect("it is answered");
+    let first = world.until(|_| first.poll().expect("the pool runs"));
+    first.expect("the name was free");
+    let second = world.until(|_| second.poll().expect("the pool runs"));
     assert_eq!(second.expect_err("the name is taken").kind, ErrorKind::NameTaken);
     world.ask(rename(snapshot, "one")).expect("the previous name is free");
     let mut world = world.reopen().expect("it opens");

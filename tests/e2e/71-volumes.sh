@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Volumes: created, exported, written and read back over NBD; their data survive a clean restart and kill -9, a snapshot
-# keeps its content, and a rollback brings it back. What would lose the data of clients is refused.
+# keeps its content, and a rollback brings it back. A renamed volume keeps its export. What would lose the data of
+# clients is refused.
 # shellcheck source=tests/e2e/_lib.sh
 . "$(dirname "$0")/_lib.sh"
 
@@ -45,6 +46,20 @@ expect 0 strake export create p/v --via nbd --listen "unix:$work/v.sock"
 cp "$work/model.before" "$work/model"
 client verify
 say "a rollback brings the content of a snapshot back"
+
+expect 3 strake volume rename p/v before
+expect 0 strake volume rename p/v w
+expect 0 strake volume rename p/before p/after
+client verify
+expect 3 strake volume show p/v
+expect 0 strake snapshot show p/after
+stop_daemon
+start_daemon
+restarted v
+client verify
+expect 0 strake array show tank
+grep -q "^pool *p" "$work/out" || fail "the pool is not named: $(<"$work/out")"
+say "a renamed volume keeps its export"
 
 expect 0 strake export remove v
 expect 0 strake pool destroy p --force --yes

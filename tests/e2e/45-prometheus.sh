@@ -129,7 +129,7 @@ alarmed "the array starts without both" StrakeArrayNoRedundancy StrakeMemberMiss
 empty=(strake_array_job strake_array_wait_seconds strake_drive_path strake_drive_reconnects strake_drive_queues
     strake_drive_held_requests strake_drive_wear_ratio strake_drive_spare_ratio strake_drive_temperature_celsius
     strake_drive_media_errors strake_drive_warning strake_drive_failure_predicted strake_hook
-    strake_pool_)
+    strake_pool_ strake_limit_)
 # The server shows an alert a moment before its series.
 is_answered() { ask dashboard "$packaging/grafana/strake.json" "${empty[@]}" >"$work/out" 2>"$work/err"; }
 within 10 "every query of the dashboard is answered" is_answered

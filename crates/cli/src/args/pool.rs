@@ -34,7 +34,6 @@ pub enum PoolVerb {
     #[command(after_help = "Examples:
   strake pool destroy data --dry-run
   strake pool destroy data --force
-  strake pool destroy tank --force --dry-run
   strake pool destroy data --force --yes")]
     Destroy(Destroy),
 }

@@ -140,7 +140,8 @@ impl Connection {
     /// Ends the connection because the socket is no longer usable.
     fn break_off(&mut self) {
         self.life = Life::Broken;
-        self.device.lift();
+        // The client may have repeated its requests elsewhere: what has not reached the device does not reach it later.
+        self.fail_held();
         self.abandon_intake();
         let pools = &mut self.pools;
         self.replies.abandon(|reply| pools.put(reply.data));
@@ -194,7 +195,9 @@ impl strake_export_net::Connection for Connection {
     }
 
     fn turn(&mut self, now: Nanos) -> After {
+        self.device.begin_turn(now);
         let mut work = self.take_in();
+        self.obey_while_held();
         work += self.device.submit_backlog();
         self.device.ring(now);
         work += self.poll_device(now);

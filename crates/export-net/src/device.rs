@@ -153,10 +153,41 @@ impl DeviceQueue {
         self.lifted = usize::MAX;
     }
 
-    /// Has the I/Os that are held now pass without waiting, because a client waits for their end.
+    /// Submits the I/Os that are held now without waiting, because a client waits for their end.
     pub fn release(&mut self) {
         let held = self.limited.as_ref().map_or(0, |limited| limited.held.len());
+        if held == 0 {
+            return;
+        }
         self.lifted = self.lifted.max(held);
+        self.submit_backlog();
+        if let Some(now) = self.limits.as_ref().map(|limits| limits.now) {
+            self.ring(now);
+        }
+    }
+
+    /// The next I/O that waits for the limits.
+    #[must_use]
+    pub fn held(&self) -> Option<&Io> {
+        self.limited.as_ref()?.held.front().map(|(io, _)| io)
+    }
+
+    /// Returns the next I/O that waits for the limits. It is not submitted, because its client is gone, or may not
+    /// submit it any more.
+    pub fn take_held(&mut self) -> Option<Io> {
+        let limited = self.limited.as_mut()?;
+        let (io, _) = limited.held.pop_front()?;
+        limited.limiter.forget();
+        self.forget_limits();
+        Some(io)
+    }
+
+    /// Sets the time of a turn, before I/Os are submitted.
+    #[inline]
+    pub fn begin_turn(&mut self, now: Nanos) {
+        if let Some(limits) = &mut self.limits {
+            limits.now = now;
+        }
     }
 
     /// Admits an I/O to the device.

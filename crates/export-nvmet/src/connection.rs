@@ -162,6 +162,9 @@ impl Connection {
     /// Receives up to the limit of a turn; returns the number of steps.
     fn take_in(&mut self, now: Nanos) -> usize {
         let (work, end) = self.intake.take_in(&mut self.peer, &mut self.queue, now);
+        if end.is_some() {
+            self.queue.devices.give_up_limited();
+        }
         match end {
             None => {}
             Some(End::Left) => self.drain(),
@@ -245,6 +248,7 @@ impl strake_export_net::Connection for Connection {
     }
 
     fn turn(&mut self, now: Nanos) -> After {
+        self.queue.devices.begin_turn(now);
         self.check_controller(now);
         self.queue.announce();
         let mut work = self.follow(now) + self.queue.end_given_up();

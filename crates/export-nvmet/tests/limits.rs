@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{BLOCK, BLOCKS, Host, Machine, SUBSYSTEM, export};
+use common::{BLOCK, BLOCKS, Host, Machine, SUBSYSTEM, export, until};
 use std::sync::Arc;
 use strake_block::BlockDevice;
 use strake_dev_mem::RamDevice;
@@ -40,4 +40,35 @@ fn a_limit_delays_neither_another_namespace_nor_a_removal() {
     machine.target.remove_export(SUBSYSTEM, 2, Removal::Force).expect("it is there");
     let ended = io.endings(2);
     assert!(limited[1..].iter().all(|cid| ended.get(cid) == Some(&0)), "{ended:?}");
+}
+
+#[test]
+fn writes_of_a_lost_connection_that_wait_for_a_limit_are_not_executed() {
+    let machine = Machine::start();
+    let homes = LimitHomes::new(machine.handles());
+    let slow = Limit::new(1, 100).expect("a valid limit");
+    let limit = homes.start(Aspect::new(Measure::Bytes, Counts::Total), slow);
+    let gate = Arc::new(LimitGate::default());
+    gate.set(limit.into_iter().collect());
+    let ram = RamDevice::new(BLOCKS, BlockSize::B4096);
+    let device: Arc<dyn BlockDevice> = Arc::new(ram.clone());
+    let second = Export { namespace: 2, uuid: [2; 16], limits: Some(gate), ..export(device) };
+    machine.target.add_export(&second).expect("another namespace");
+    let (admin, mut io) = machine.controller();
+    let writes: Vec<u16> = (0..3).map(|block| send_write(&mut io, 2, block)).collect();
+    // The answer of the last command shows that the queue has all of them.
+    let other = send_write(&mut io, 1, 0);
+    let ended = io.endings(2);
+    assert!(ended.contains_key(&writes[0]) && ended.contains_key(&other), "{ended:?}");
+    drop(io);
+    // The queue ends when its last command has.
+    until("the queue has ended", || {
+        machine.target.controllers(SUBSYSTEM).iter().all(|controller| controller.queues.len() < 2)
+    });
+    drop(admin);
+    drop(machine);
+    let mut blocks = vec![0; 3 * BLOCK];
+    ram.read_at(0, &mut blocks).expect("it is readable");
+    let is_written = |block: usize| blocks[block * BLOCK] == 7;
+    assert_eq!([0, 1, 2].map(is_written), [true, false, false]);
 }

@@ -153,8 +153,10 @@ impl Home {
             core.recent = [spent, core.recent[0]];
             is_used |= spent > 0 || core.view.need > 0;
             if core.used > core.granted {
-                // The core spent a lease that was taken back at the same time, or spent by force.
-                self.level -= i128::from(core.used - core.granted);
+                // The core spent a lease that was taken back at the same time, or spent by force. Such a debt is at
+                // most the depth: otherwise, requests that were forced would stop all others for a long time.
+                let least = self.level.min(-i128::from(self.limit.depth()));
+                self.level = (self.level - i128::from(core.used - core.granted)).max(least);
                 core.granted = core.used;
             }
             let [newest, oldest] = core.before;

@@ -67,6 +67,14 @@ impl Limiter {
     }
 }
 
+impl Limiter {
+    /// Ends the wait of the first request, which is not executed. What it has paid stays paid.
+    pub fn forget(&mut self) {
+        self.leases[self.paid..].iter().for_each(|(_, lease)| lease.forget(self.queue));
+        (self.paid, self.waits) = (0, false);
+    }
+}
+
 impl Drop for Limiter {
     fn drop(&mut self) {
         self.leases.iter().for_each(|(_, lease)| lease.leave(self.queue));

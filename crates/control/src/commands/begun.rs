@@ -59,6 +59,7 @@ impl Begun {
                     source: Arc::clone(&subject.source),
                     serial: maintained.facts.serial.clone(),
                     silent_reads: 0,
+                    number: 0,
                 };
                 let before = m.maintenance.put(&identity, work);
                 (identity, before)

@@ -4,14 +4,14 @@ use strake_api::v1::{self as api, CreatePoolRequest, DestroyPoolRequest, PoolCha
 use strake_block::ExtentSource;
 use strake_engine::Array;
 use strake_units::{ByteSize, Lba, Name};
-use strake_volume::{Layout, PoolSpec, create, erase};
+use strake_volume::{Layout, PoolErrorKind, PoolSpec, create, erase, find};
 use strake_wording::{Amendment, say};
 
 use crate::control::{Control, Reserved};
 use crate::error::{ControlError, ControlErrorKind};
 use crate::events::{EventKind, Note};
 use crate::exports::limits_in_use::limits_message;
-use crate::limits::POOL_OPEN_LIMIT;
+use crate::limits::{POOL_FIND_LIMIT, POOL_OPEN_LIMIT};
 use crate::manager::Manager;
 use crate::names::{array_key, check_array_name, fresh_uuid, is_called, pool_key, pool_name_key};
 use crate::record::store::Limited;
@@ -154,6 +154,9 @@ impl Pools<'_> {
             self.control.with(|m| put_pool_status(m, &handle, status))?;
         }
         let (view, device) = self.control.run(|m| check_destroy_pool(m, &uuid, request.force))?;
+        if view.name.is_empty() {
+            self.check_unreadable(&uuid, &*device)?;
+        }
         let name = title(&view);
         let mut plan = Vec::new();
         if view.state == "offline" {
@@ -179,15 +182,18 @@ impl Pools<'_> {
         let slot = self.control.run(|m| {
             let at = m.find_running(&uuid)?;
             let known = m.running[at].pool.known().map(|(name, pool)| (name.into(), pool.into()));
-            let gone = OfflinePool { known, why };
+            let gone = OfflinePool { known, why, is_stuck: false };
             Ok(std::mem::replace(&mut m.running[at].pool, PoolSlot::Offline(gone)))
         })?;
         if !stop_pool(slot) {
-            let what = format!(
-                "{name} was not destroyed: I/O of array {array} does not complete; repair the array, restart \
-                 the daemon and repeat the command"
-            );
-            return Err(ControlError::new(ControlErrorKind::Silent, what));
+            self.control.with(|m| {
+                if let Some(at) = m.position_of(&uuid)
+                    && let PoolSlot::Offline(gone) = &mut m.running[at].pool
+                {
+                    gone.is_stuck = true;
+                }
+            })?;
+            return Err(stuck(&name, &array));
         }
         let erased = erase(&*device, &mut wait(POOL_OPEN_LIMIT));
         let after = if erased.is_ok() { PoolSlot::Nothing } else { PoolSlot::Unknown };
@@ -205,6 +211,30 @@ impl Pools<'_> {
         drop(reserved);
         self.control.events().record(note_of_destroyed(&view));
         Ok(change("destroyed"))
+    }
+
+    /// Reads the header of a pool that had no readable header, before the pool is destroyed. If it is readable now, the
+    /// pool is opened instead.
+    fn check_unreadable(
+        &self,
+        uuid: &str,
+        device: &dyn strake_block::BlockDevice,
+    ) -> Result<(), ControlError> {
+        match find(device, &mut wait(POOL_FIND_LIMIT)) {
+            Err(error) if error.kind == PoolErrorKind::Damaged => Ok(()),
+            Err(error) => Err(error.into()),
+            Ok(_) => {
+                self.control.with(|m| {
+                    if let Some(at) = m.position_of(uuid) {
+                        m.running[at].pool = PoolSlot::Unknown;
+                    }
+                })?;
+                search_pool(self.control, uuid)?;
+                Err(ControlError::state(
+                    "the header of the pool can be read again; list the pools and try again",
+                ))
+            }
+        }
     }
 
     /// Reads the present state of the pool of an array. A pool that does not answer keeps its last known state.
@@ -310,9 +340,13 @@ pub(crate) fn refuse_pool(running: &Running, what: &str) -> Result<(), ControlEr
             None => {
                 let name = array.to_string();
                 let destroy = DestroyPoolRequest { name, force: true, ..Default::default() };
+                let why = match slot {
+                    PoolSlot::Offline(OfflinePool { why, .. }) => why.as_str(),
+                    _ => "",
+                };
                 let text = say(format!(
-                    "array {array} {what}: it has a pool whose header cannot be read; repair the array, or, to lose \
-                     the pool: "
+                    "array {array} {what}: it has a pool whose header is not usable ({why}); repair the array, or, \
+                     to lose the pool: "
                 ));
                 Err(ControlError::refused(text.run(destroy)))
             }
@@ -459,6 +493,17 @@ fn find_doomed(manager: &Manager, request: &DestroyPoolRequest) -> Result<usize,
                  of the pool, or the UUID {} of the array",
             array.uuid()
         ))),
+        // The name may be that of a pool that was not found yet.
+        (Err(_), Some((_, array)))
+            if array.pool.is_nameless() && manager.running.iter().any(|r| r.pool.is_due()) =>
+        {
+            Err(ControlError::state("an array is still searched for a pool; try again"))
+        }
+        (Err(error), Some((_, array)))
+            if array.pool.is_nameless() && error.kind != ControlErrorKind::NotFound =>
+        {
+            Err(error)
+        }
         (Err(_), Some((_, array))) if array.pool.is_nameless() && !request.force => {
             let what =
                 format!("the pool of array {asked} is offline, so its volumes are not known");
@@ -487,16 +532,23 @@ fn note_of_destroyed(view: &api::Pool) -> Note {
     Note::new(EventKind::PoolDestroyed, object, what)
 }
 
-/// Returns the names of the exports of volumes of the pool of an array. They name the pool by its UUID, and an
-/// unreadable one by its array.
+/// Returns the names of the exports of volumes of the pool of an array. They name the pool by its UUID. For an
+/// unreadable pool, these are all exports of the array.
 fn exports_of_pool(manager: &Manager, running: &Running) -> Vec<String> {
     if let Some((_, pool)) = running.pool.known() {
         return manager.records.pool_exports(pool);
     }
     let uuid = running.uuid();
-    let exports = manager.records.exports.iter();
-    let exports = exports.filter(|e| e.array == uuid && e.volume.is_some());
+    let exports = manager.records.exports.iter().filter(|e| e.array == uuid);
     exports.map(|e| e.name.clone()).collect()
+}
+
+fn stuck(name: &str, array: &str) -> ControlError {
+    let what = format!(
+        "{name} was not destroyed: I/O of array {array} does not complete; repair the array, restart the daemon and \
+         repeat the command"
+    );
+    ControlError::new(ControlErrorKind::Silent, what)
 }
 
 /// Returns the pool to destroy and the device of its array, if this is allowed.
@@ -508,6 +560,10 @@ fn check_destroy_pool(
     let running = &manager.running[manager.find_running(uuid)?];
     let gone = || ControlError::state("the pool has changed; try again");
     let name = title(&slot_message(running).ok_or_else(gone)?);
+    if matches!(&running.pool, PoolSlot::Offline(OfflinePool { is_stuck: true, .. })) {
+        // A late write of the pool would damage what uses the array after it.
+        return Err(stuck(&name, running.array.name().as_str()));
+    }
     let exports = exports_of_pool(manager, running);
     if let Some(first) = exports.first() {
         let text = say(format!(

@@ -77,6 +77,8 @@ impl Stage {
 /// An operation of a drive.
 #[derive(Clone)]
 pub(crate) struct Work {
+    /// The number of the operation. [`Maintenance::put`] sets it.
+    pub(crate) number: u64,
     pub(crate) path: String,
     pub(crate) operation: Operation,
     pub(crate) stage: Stage,
@@ -124,6 +126,8 @@ impl Work {
 #[derive(Default)]
 pub(crate) struct Maintenance {
     works: BTreeMap<String, Work>,
+    /// The number of operations so far.
+    count: u64,
     /// True once the drives of the host were asked for operations of an earlier daemon.
     pub(crate) is_searched: bool,
     /// The time of the last read of their progress.
@@ -132,8 +136,16 @@ pub(crate) struct Maintenance {
 
 impl Maintenance {
     /// Records an operation of the drive with this identity, and returns the operation before it.
-    pub(crate) fn put(&mut self, identity: &str, work: Work) -> Option<Work> {
+    pub(crate) fn put(&mut self, identity: &str, mut work: Work) -> Option<Work> {
+        self.count += 1;
+        work.number = self.count;
         self.works.insert(identity.to_owned(), work)
+    }
+
+    /// True if the operation with this number is still that of the drive. An answer of the drive that was requested for
+    /// an earlier operation does not count.
+    pub(crate) fn is_present(&self, identity: &str, number: u64) -> bool {
+        self.works.get(identity).is_some_and(|work| work.number == number && work.is_sent)
     }
 
     /// Records the operation `before` again, after an operation that changed nothing.

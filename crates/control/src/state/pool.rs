@@ -40,6 +40,9 @@ pub(crate) struct OfflinePool {
     pub(crate) known: Option<(String, String)>,
     /// The reason.
     pub(crate) why: String,
+    /// True if I/O of the pool may still be executed. Until the next start of the daemon, nothing else may write to the
+    /// array.
+    pub(crate) is_stuck: bool,
 }
 
 /// A pool that serves.

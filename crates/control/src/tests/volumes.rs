@@ -375,10 +375,66 @@ fn the_doctor_checks_each_pool() {
     };
     assert_eq!(check("pool/p").state, "ok");
     let why = "both headers of its pool are damaged".to_owned();
-    let offline = PoolSlot::Offline(OfflinePool { known: None, why });
+    let offline = PoolSlot::Offline(OfflinePool { known: None, why, is_stuck: false });
     let online = bed.with(|m| std::mem::replace(&mut m.running[0].pool, offline));
     let found = check("pool of array/tank");
     assert_eq!(found.state, "failed");
     assert!(found.what.contains("both headers"), "{found:?}");
     bed.with(|m| m.running[0].pool = online.expect("the lock is free")).expect("the lock is free");
+}
+
+fn destroy(name: &str) -> DestroyPoolRequest {
+    DestroyPoolRequest { name: name.into(), force: true, ..Default::default() }
+}
+
+fn put_slot(bed: &Testbed, known: Option<(String, String)>, is_stuck: bool) {
+    let why = "both headers of its pool are damaged".to_owned();
+    let offline = PoolSlot::Offline(OfflinePool { known, why, is_stuck });
+    let before = bed.with(|m| std::mem::replace(&mut m.running[0].pool, offline));
+    drop(before.expect("the lock is free"));
+}
+
+#[test]
+fn a_pool_whose_header_is_unreadable_is_destroyed_by_the_name_of_its_array() {
+    let bed = bed();
+    put_slot(&bed, None, false);
+    let unforced = DestroyPoolRequest { force: false, ..destroy("tank") };
+    check_refused(Pools::of(&bed).destroy_pool(&unforced), Refused, "its volumes are not known");
+    // The header can be read again.
+    check_refused(Pools::of(&bed).destroy_pool(&destroy("tank")), State, "can be read again");
+    assert_eq!(names(&bed), ["p/v"], "the pool serves");
+
+    let device = bed.with(|m| m.running[0].array.device()).expect("the lock is free");
+    put_slot(&bed, None, false);
+    {
+        let mut wait = control_wait();
+        let queue = device.open_queue(CoreIndex(0), 1).expect("it serves");
+        let mut io = Blocking::new(queue, &mut wait);
+        let mut data = BufMut::alone(8192);
+        let bytes = data.as_mut_slice();
+        bytes.fill(0x5a);
+        // The magic remains, so that there is a header, and nothing else of it.
+        let mut header = BufMut::alone(8192);
+        header = io.read(Lba(0), header).expect("it is readable");
+        for at in [0, 4096] {
+            bytes[at..at + 8].copy_from_slice(&header.as_slice()[at..at + 8]);
+        }
+        io.write_stable(Lba(0), Sg::from(data.freeze())).expect("it is written");
+    }
+    let planned = DestroyPoolRequest { dry_run: true, ..destroy("tank") };
+    assert_eq!(Pools::of(&bed).destroy_pool(&planned).expect("a plan").result, "planned");
+    let done = Pools::of(&bed).destroy_pool(&destroy("tank")).expect("it is destroyed");
+    assert_eq!(done.result, "destroyed");
+    let again = CreatePoolRequest { overwrite: true, ..pool() };
+    assert_eq!(Pools::of(&bed).create_pool(&again).expect("the array is free").result, "created");
+}
+
+#[test]
+fn a_pool_whose_io_may_still_be_executed_is_not_destroyed() {
+    let bed = bed();
+    put_slot(&bed, Some(("p".into(), "11111111-1111-4111-8111-111111111111".into())), true);
+    for _ in 0..2 {
+        let refused = Pools::of(&bed).destroy_pool(&destroy("p"));
+        check_refused(refused, crate::error::ControlErrorKind::Silent, "does not complete");
+    }
 }

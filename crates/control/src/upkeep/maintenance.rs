@@ -27,6 +27,7 @@ pub(crate) fn follow_sanitize(control: &Control) -> Result<(), ControlError> {
         let job = move || status(source, &serial);
         let asked = bounded::ask(&format!("progress of {path}"), LOOK_LIMIT, job);
         control.with(|m| match asked {
+            _ if !m.maintenance.is_present(&identity, work.number) => {}
             Ok(Ok(Some(progress))) => note(m, &identity, &path, &progress),
             Ok(Ok(None)) => {
                 note_silent(m, &identity, &path, "it reports no sanitize operations any more");
@@ -103,7 +104,9 @@ fn adopt(
     {
         let (operation, stage) = (Operation::Sanitize, Stage::Running(None));
         let (path, serial) = (path.clone(), serial.clone());
-        let work = Work { path, operation, stage, is_sent: true, source, serial, silent_reads: 0 };
+        let (number, silent_reads) = (0, 0);
+        let work =
+            Work { number, path, operation, stage, is_sent: true, source, serial, silent_reads };
         manager.maintenance.put(identity, work);
         note(manager, identity, &drive.path, progress);
     }

@@ -130,7 +130,9 @@ fn open_pool(uuid: &str, search: Search) -> PoolSlot {
         Ok(None) => PoolSlot::Nothing,
         Ok(Some(header)) => start_pool(uuid, search, &header),
         Err(error) if error.kind == PoolErrorKind::Io => PoolSlot::Unread { why: error.what },
-        Err(error) => PoolSlot::Offline(OfflinePool { known: None, why: error.what }),
+        Err(error) => {
+            PoolSlot::Offline(OfflinePool { known: None, why: error.what, is_stuck: false })
+        }
     }
 }
 
@@ -138,7 +140,8 @@ fn start_pool(uuid: &str, search: Search, header: &PoolHeader) -> PoolSlot {
     let (name, pool) = (header.name.to_string(), header.pool.to_string());
     let started = start_opened(uuid, search);
     started.unwrap_or_else(|error| {
-        PoolSlot::Offline(OfflinePool { known: Some((name, pool)), why: error.what })
+        let known = Some((name, pool));
+        PoolSlot::Offline(OfflinePool { known, why: error.what, is_stuck: false })
     })
 }
 

@@ -15,7 +15,7 @@ const LOG_BLOCK_BYTES: u64 = 4096;
 pub(crate) fn slot_message(running: &Running) -> Option<api::Pool> {
     match &running.pool {
         PoolSlot::Online(online) => Some(pool_message(running, online)),
-        PoolSlot::Offline(OfflinePool { known, why }) => {
+        PoolSlot::Offline(OfflinePool { known, why, .. }) => {
             let (name, uuid) = known.clone().unwrap_or_default();
             Some(api::Pool {
                 name,

@@ -7,7 +7,7 @@ use crate::limits::HELD_BYTES_MAX;
 use crate::replies::{Part, Reply};
 use crate::requests::{Slot, SlotIndex};
 use crate::wire::{Code, command};
-use strake_block::{Completion, Durability, Io, IoErrorKind, Op, SgMut};
+use strake_block::{Completion, Durability, Io, IoError, IoErrorKind, Op, SgMut};
 use strake_export_net::count;
 use strake_units::Nanos;
 
@@ -37,6 +37,24 @@ impl Connection {
         }
         self.device.give_back(batch);
         count
+    }
+
+    /// Fails the I/Os that wait for limits.
+    pub(super) fn fail_held(&mut self) {
+        while let Some(Io { token, op }) = self.device.take_held() {
+            let result = Err(IoError::new(IoErrorKind::Lost));
+            self.complete(Completion { token, op, result });
+        }
+    }
+
+    /// Fails I/Os that wait for limits, and that a reservation does not permit any more.
+    pub(super) fn obey_while_held(&mut self) {
+        let Some(token) = self.device.held().map(|io| io.token) else { return };
+        let slot = SlotIndex(token.0 as u16);
+        self.obey_reservations(slot);
+        if self.requests.get(slot).failure.is_some() {
+            self.fail_held();
+        }
     }
 
     fn complete(&mut self, completion: Completion) {

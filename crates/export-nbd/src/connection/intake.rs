@@ -206,7 +206,7 @@ impl Connection {
     }
 
     /// Fails a request that a reservation does not permit now.
-    fn obey_reservations(&mut self, slot: SlotIndex) {
+    pub(super) fn obey_reservations(&mut self, slot: SlotIndex) {
         let rights = self.connection_slot.export.rights.get();
         let request = self.requests.get(slot);
         if request.failure.is_none() {

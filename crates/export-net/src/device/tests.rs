@@ -210,3 +210,29 @@ fn changes_without_data_cost_what_the_device_writes() {
     limited.pass(TENTH);
     assert_eq!(limited.tokens(), [1, 2, 3], "the zeroes before are paid first");
 }
+
+#[test]
+fn requests_of_a_lost_connection_do_not_reach_the_device() {
+    let mut limited = Limited::new(IOPS);
+    (1..=4).for_each(|token| limited.submit(token, read()));
+    assert_eq!(limited.queue.held().map(|io| io.token.0), Some(2));
+    let taken: Vec<u64> =
+        std::iter::from_fn(|| limited.queue.take_held()).map(|io| io.token.0).collect();
+    assert_eq!(taken, [2, 3, 4]);
+    assert!(!limited.queue.is_full());
+    limited.pass(Nanos(4 * TENTH.0));
+    assert_eq!(limited.tokens(), [1]);
+    assert_eq!(limited.used(), 1, "what is not submitted is not charged");
+    assert!(limited.queue.is_quiet());
+    // A later request does not wait behind those that were taken.
+    limited.submit(5, read());
+    assert_eq!(limited.tokens(), [1, 5]);
+}
+
+#[test]
+fn released_requests_are_submitted_at_once() {
+    let mut limited = Limited::new(IOPS);
+    (1..=3).for_each(|token| limited.submit(token, read()));
+    limited.queue.release();
+    assert_eq!(limited.tokens(), [1, 2, 3]);
+}

@@ -175,6 +175,8 @@ pub(super) struct Devices {
     host: Host,
     /// The budgets of the core.
     budgets: Rc<Budgets>,
+    /// True after the loss of the connection.
+    is_lost: bool,
 }
 
 impl Devices {
@@ -182,7 +184,8 @@ impl Devices {
     pub(super) fn none(at: &CoreContext, host: Host) -> Self {
         let (places, inaccessible) = (Vec::new(), Vec::new());
         let (core, budgets) = (at.core, Rc::clone(&at.budgets));
-        Self { places, inaccessible, used: BTreeMap::new(), seen: 0, core, host, budgets }
+        let (used, is_lost) = (BTreeMap::new(), false);
+        Self { places, inaccessible, used, seen: 0, core, host, budgets, is_lost }
     }
 
     /// Opens the current devices of a subsystem.
@@ -294,7 +297,9 @@ impl Devices {
 
     /// Has all I/O that waits for limits pass now, because the connection ends.
     pub(super) fn lift_limits(&mut self) {
-        self.places.iter_mut().flatten().for_each(Device::lift_limits);
+        if !self.is_lost {
+            self.places.iter_mut().flatten().for_each(Device::lift_limits);
+        }
     }
 
     /// Marks held I/O as failed: the host has disconnected, and none of its commands may reach a device after its next
@@ -307,11 +312,22 @@ impl Devices {
         }
     }
 
+    /// Marks I/O that waits for limits as failed: the connection was lost, so the host may have repeated its commands
+    /// elsewhere.
+    pub(super) const fn give_up_limited(&mut self) {
+        self.is_lost = true;
+    }
+
     /// The next held I/O that fails.
     #[inline]
     pub(super) fn next_given_up(&mut self) -> Option<Io> {
-        let leaves = |device: &&mut Device| device.standing == Standing::Leaves;
-        self.places.iter_mut().flatten().filter(leaves).find_map(|device| device.held.pop_front())
+        let is_lost = self.is_lost;
+        self.places.iter_mut().flatten().find_map(|device| {
+            let leaves = device.standing == Standing::Leaves;
+            let held = if leaves { device.held.pop_front() } else { None };
+            let queue = device.queue.as_mut().filter(|_| is_lost);
+            held.or_else(|| queue.and_then(DeviceQueue::take_held))
+        })
     }
 
     /// The earliest end of a pause.
@@ -355,10 +371,14 @@ impl Devices {
         for (place, device) in self.places.iter_mut().enumerate() {
             let Some(device) = device else { continue };
             let kept = &device.served.kept;
-            device.rights = kept.rights(&self.host);
-            if kept.has_expelled(&self.host.id, seen) {
-                // The host that reserved the device waits for the end of these commands.
+            let before = std::mem::replace(&mut device.rights, kept.rights(&self.host));
+            let is_expelled = kept.has_expelled(&self.host.id, seen);
+            if is_expelled || before != device.rights {
+                // No command that is excluded now may be submitted after the answer to the reservation command, and the
+                // host that reserved the device may wait for the end of these commands.
                 device.queue.iter_mut().for_each(DeviceQueue::release);
+            }
+            if is_expelled {
                 expelled.push(DeviceIndex(place as u16));
             }
         }
@@ -498,6 +518,12 @@ impl Devices {
     #[inline]
     pub(super) fn submit_backlog(&mut self) -> usize {
         self.queues_mut().map(DeviceQueue::submit_backlog).sum()
+    }
+
+    /// Sets the time of a turn, before I/Os are submitted.
+    #[inline]
+    pub(super) fn begin_turn(&mut self, now: Nanos) {
+        self.queues_mut().for_each(|queue| queue.begin_turn(now));
     }
 
     #[inline]

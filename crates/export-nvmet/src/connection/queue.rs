@@ -190,6 +190,9 @@ impl Queue {
     /// Drops every command that has no I/O in flight.
     pub(super) fn abandon(&mut self) {
         self.waiting.clear();
+        if self.life == Life::Broken {
+            self.devices.give_up_limited();
+        }
         self.devices.lift_limits();
         self.devices.forget_waiting();
         self.reserving.forget();

@@ -186,7 +186,7 @@ situation() {
         "strake pool "*data*) needs=pool ;;
         "strake volume create"*) needs=pool ;;
         "strake volume set"*--thick*) needs=small ;;
-        "strake volume clone"* | "strake snapshot "*before*) needs=snapshots ;;
+        "strake volume clone"* | "strake volume rename data/before"* | "strake snapshot "*before*) needs=snapshots ;;
         "strake volume "*data* | "strake snapshot "*data* | *"create data/vm1 --via"*) needs=volumes ;;
         "strake qos "*data* | "strake qos "*export*) needs=limited ;;
         "strake spare remove"*) needs=spare ;;

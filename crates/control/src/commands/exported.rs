@@ -6,12 +6,15 @@ use strake_api::v1::CreateExportRequest;
 use strake_block::BlockDevice;
 use strake_volume::{VolumeId, VolumeKind};
 
+use crate::commands::exports::offer_or_report;
 use crate::commands::pools::refuse_pool;
 use crate::commands::pools::{no_such_pool, online_pool, refuse_known_pool};
 use crate::commands::volumes::{row_of, split};
+use crate::control::Control;
 use crate::error::ControlError;
 use crate::exports::offered::Offered;
 use crate::exports::requests::Wanted;
+use crate::limits::GROWTH_DRAIN;
 use crate::manager::Manager;
 use crate::record::store::{ExportRecord, VolumeRef};
 use crate::state::pool::{Handle, OfflinePool, OnlinePool, PoolSlot};
@@ -115,4 +118,34 @@ pub(crate) fn size_of(manager: &Manager, record: &ExportRecord) -> u64 {
             device.map_or(0, |device| device.info().bytes())
         }
     }
+}
+
+/// Offers the NVMe/TCP namespaces of a volume that has grown with the new size. Commands of hosts wait meanwhile. An
+/// NBD export needs nothing: each client receives the size at its connection.
+pub(crate) fn offer_grown(control: &Control, volume: &VolumeRef) -> Result<(), ControlError> {
+    let of_it =
+        |record: &&ExportRecord| record.nvme.is_some() && record.volume.as_ref() == Some(volume);
+    let paused = control.with(|m| {
+        let records: Vec<_> = m.records.exports.iter().filter(of_it).cloned().collect();
+        let pause = |record: ExportRecord| {
+            let leaving = m.exports.at(&record.listen)?.pause(&record)?;
+            Some((record, leaving))
+        };
+        records.into_iter().filter_map(pause).collect::<Vec<_>>()
+    })?;
+    for (record, leaving) in paused {
+        let calm = leaving.is_over(GROWTH_DRAIN);
+        drop(leaving);
+        control.with(|m| {
+            let server = m.exports.at(&record.listen).cloned();
+            if let Some(server) = server.as_ref().filter(|_| calm) {
+                server.keep_instance(&record);
+            }
+            offer_or_report(m, &record);
+            if let Some(server) = server {
+                server.forget_instance(&record);
+            }
+        })?;
+    }
+    Ok(())
 }

@@ -11,6 +11,7 @@ use strake_units::{ByteSize, Name};
 use strake_volume::{PoolStatus, Request, SpacePolicy, Tail, VolumeId, VolumeKind, VolumeRow};
 use strake_wording::say;
 
+use crate::commands::exported::offer_grown;
 use crate::commands::pools::{Pools, online_pool};
 use crate::control::Reserved;
 use crate::error::ControlError;
@@ -118,8 +119,8 @@ impl Pools<'_> {
         Ok(with_space(view, space, status.cluster_bytes))
     }
 
-    /// Changes the size of a volume. New connections over NBD see the new size. An export over NVMe/TCP keeps the size
-    /// that the volume had when the export was created or the daemon was started.
+    /// Changes the size of a volume. NVMe/TCP hosts are notified of a growth; NBD clients see the new size when they
+    /// connect again.
     ///
     /// # Errors
     /// If there is no such volume, or a smaller size is not permitted or the volume is exported.
@@ -163,6 +164,7 @@ impl Pools<'_> {
         pool.change(Request::Resize { volume: row.id, blocks, tail })?;
         let what = format!("the size of volume {} was changed from {old} to {new}", request.name);
         self.tell_volume(EventKind::VolumeResized, &request.name, what);
+        offer_grown(self.control, &pool.handle.reference(row.id))?;
         let volume = self.volume_after(&pool, Some(row.id))?;
         Ok(VolumeChange { result: "changed".into(), volume, plan, warnings })
     }

@@ -276,7 +276,7 @@ fn exported() -> (Testbed, Vec<String>, FabricsDevice) {
 
 /// Connects to the export tank as an NBD client does (NBD specification, "Fixed newstyle negotiation"). Returns the
 /// stream, and the size that the server reports.
-fn connect_nbd(path: &std::path::Path) -> (UnixStream, u64) {
+pub(super) fn connect_nbd(path: &std::path::Path) -> (UnixStream, u64) {
     let mut stream = UnixStream::connect(path).expect("it is listened");
     stream.read_exact(&mut [0; 18]).expect("a greeting");
     let option = [&b"IHAVEOPT"[..], &1_u32.to_be_bytes(), &4_u32.to_be_bytes(), b"tank"].concat();

@@ -8,11 +8,13 @@ use strake_api::v1::{
     RollbackVolumeRequest, SetVolumeRequest, Volume,
 };
 use strake_block::blocking::Blocking;
-use strake_block::{BufMut, Sg};
+use strake_block::{BlockDevice, BufMut, Sg};
+use strake_dev_fabrics::{FabricsDevice, HostName, Options};
 use strake_dev_uring::control_wait;
 use strake_units::{CoreIndex, Lba};
 
-use super::{Testbed, check_refused, exports, nbd, nvme_tcp};
+use super::grow::connect_nbd;
+use super::{Testbed, check_refused, exports, nbd, nvme_tcp, tick_until};
 use crate::control::Control;
 use crate::error::ControlErrorKind::{Exists, NotFound, Refused, State, Usage};
 use crate::state::pool::{OfflinePool, PoolSlot};
@@ -205,6 +207,41 @@ fn volumes_are_created_resized_and_set_within_their_limits() {
     assert!(get(&bed, "p/v").thick);
     let changed = Pools::of(&bed).set_volume(&set(Some(false), Some(4 * MIB))).expect("it is set");
     assert_eq!(changed.volume.expect("it is shown").quota_bytes, 4 * MIB);
+}
+
+/// A host that is connected is notified and uses the new size; an NBD client has it at its next connection.
+#[test]
+fn a_volume_grows_under_its_clients() {
+    let bed = bed();
+    let socket = bed.path("v.sock");
+    let request = CreateExportRequest { array: "p/v".into(), name: "tank".into(), ..nbd(&socket) };
+    crate::create_export(&bed, &request).expect("it is offered");
+    let request = CreateExportRequest { array: "p/v".into(), name: "n".into(), ..nvme_tcp(HOST) };
+    let uri =
+        crate::create_export(&bed, &request).expect("it is offered").export.expect("shown").uri;
+    let name = HostName { nqn: HOST.into(), id: [7; 16], keys: None, tls: None };
+    let address = uri.parse().expect("an address");
+    let host = FabricsDevice::connect(&address, &name, Options::default()).expect("it is admitted");
+    let mut wait = control_wait();
+    let mut old = Blocking::new(host.open_queue(CoreIndex(0), 1).expect("connected"), &mut wait);
+    let block = || BufMut::alone(host.info().block_size.bytes() as usize);
+    let last = |mib: u64| Lba(((mib * MIB) >> host.info().block_size.shift()) - 1);
+    let (_client, before) = connect_nbd(&socket);
+    assert_eq!((before, host.info().bytes()), (16 * MIB, 16 * MIB));
+    old.write_stable(last(16), Sg::from(block().freeze())).expect("it is written");
+
+    let (name, size_bytes) = ("p/v".to_owned(), 32 * MIB);
+    let grow = ResizeVolumeRequest { name, size_bytes, discard_tail: false, dry_run: false };
+    assert_eq!(Pools::of(&bed).resize_volume(&grow).expect("it grows").result, "changed");
+    let (_client, after) = connect_nbd(&socket);
+    assert_eq!(after, 32 * MIB);
+    tick_until(&bed, "the news", || host.info().bytes() == 32 * MIB);
+    old.write_stable(last(16), Sg::from(block().freeze())).expect("the host sees no error");
+    drop(old);
+    // A queue of our own host keeps the size that the namespace had when the queue was opened.
+    let queue = host.open_queue(CoreIndex(0), 1).expect("it is connected");
+    let mut new = Blocking::new(queue, &mut wait);
+    new.write_stable(last(32), Sg::from(block().freeze())).expect("the new space is used");
 }
 
 #[test]
